@@ -1,0 +1,5 @@
+"""What training and serving share: versioned adapters on disk, their manifests, and the modules an adapter needs to run."""
+
+from adapters_store import torchvision_ops
+
+torchvision_ops.install()
