@@ -1,0 +1,60 @@
+"""A frozen open_clip dual encoder, loaded the same way for training and for serving."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import open_clip
+import torch
+from torch import Tensor, nn
+
+from adapters_store.manifest import ImageTransform
+
+Tokenise = Callable[[Sequence[str]], Tensor]
+
+
+@dataclass(frozen=True)
+class Clip:
+    """The dual encoder in float32 and evaluation mode, nothing trainable, with its tokeniser and image transform."""
+
+    model: nn.Module
+    tokenise: Tokenise
+    image_transform: ImageTransform
+
+    @property
+    def logit_scale(self) -> Tensor:
+        """τ = exp(logit_scale), a scalar."""
+        scale: Tensor = self.model.logit_scale.exp()  # type: ignore[operator, union-attr]
+        return scale
+
+    @torch.no_grad()
+    def image_features(self, pixels: Tensor) -> Tensor:
+        """L2-normalised features (B, D) of pixels (B, 3, size, size)."""
+        features: Tensor = self.model.encode_image(pixels, normalize=True)  # type: ignore[operator]
+        return features
+
+    @torch.no_grad()
+    def text_features(self, texts: Sequence[str]) -> Tensor:
+        """L2-normalised features (len(texts), D)."""
+        tokens = self.tokenise(list(texts)).to(self.logit_scale.device)
+        features: Tensor = self.model.encode_text(tokens, normalize=True)  # type: ignore[operator]
+        return features
+
+
+def load_clip(name: str | Path, pretrained: str | None = None, device: str | torch.device = "cpu") -> Clip:
+    """The dual encoder of a local open_clip folder, or of an open_clip model name with the tag of its cached weights."""
+    identifier = f"local-dir:{name}" if Path(name).is_dir() else str(name)
+    model = open_clip.create_model(identifier, pretrained=pretrained, precision="fp32", device=device)
+    model.eval().requires_grad_(False)
+    return Clip(model, open_clip.get_tokenizer(identifier), _image_transform(model.visual.preprocess_cfg))
+
+
+def _image_transform(preprocess: dict[str, Any]) -> ImageTransform:
+    size = preprocess["size"]
+    return ImageTransform(
+        size=size if isinstance(size, int) else size[0],
+        mean=tuple(preprocess["mean"]),
+        std=tuple(preprocess["std"]),
+        interpolation=preprocess.get("interpolation", "bicubic"),
+    )

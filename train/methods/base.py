@@ -1,0 +1,178 @@
+"""The contract of a federated method: what a client trains and uploads, what the server makes of it, what is published.
+
+A method is one small class; the loop (train/rounds.py) and the client (train/client.py) never name one. The defaults here
+are FedAvg (McMahan et al. 2017) on whatever ``initial`` returns; a method overrides only what its paper changes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor, nn
+
+from adapters_store.manifest import BaseRef, ImageTransform, Trust
+from train.data import Example
+from train.methods.averaging import shares, weighted_mean
+from train.tensors import Schema, Tensors, schema_of
+
+
+@dataclass(frozen=True)
+class ClientInfo:
+    """What the server may know of a client before any round."""
+
+    id: str
+    examples: int
+    class_names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One client's spell of local training: ``exchange`` counts within a round, the personal turn comes after the last."""
+
+    kind: Literal["train", "personal"]
+    round: int
+    exchange: int = 0
+
+
+@dataclass(frozen=True)
+class Update:
+    """What arrived from one client."""
+
+    client: str
+    examples: int
+    tensors: Tensors
+
+
+@dataclass(frozen=True)
+class ServerContext:
+    """What a server may use to combine: its own resident base, the seed, and when it is."""
+
+    model: "ResidentModel"
+    clients: Sequence[ClientInfo]
+    seed: int
+    round: int
+    exchange: int
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Of one batch: the task loss (scalar) and whatever a method's extra terms need."""
+
+    loss: Tensor
+    extras: Mapping[str, Tensor]
+
+
+class Personal(Protocol):
+    """A client's own modules in place on the resident base."""
+
+    parameters: Mapping[str, nn.Parameter]
+
+    def prepare(self, examples: Sequence[Example]) -> Any:
+        """The examples with everything frozen computed once (features, tokens)."""
+
+    def outputs(self, prepared: Any, rows: Sequence[int]) -> Outputs:
+        """Forward pass over these rows of what ``prepare`` returned."""
+
+    def answer(self, examples: Sequence[Example]) -> list[str]:
+        """The model's own answers: greedy text, or the best class's name."""
+
+
+class ResidentModel(Protocol):
+    """A frozen base, loaded once a process; clients are swapped in place on it."""
+
+    family: Literal["mllm", "clip"]
+    base: BaseRef
+    image_transform: ImageTransform
+
+    def zero_shot(self, client: ClientInfo) -> Personal:
+        """The base itself, nothing personal on it."""
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """The files of one publishable version and what its manifest says of them."""
+
+    role: Literal["personal", "global"]
+    files: Mapping[str, bytes]
+    prompt_template: str
+    class_names: tuple[str, ...] = ()
+    rank: int | None = None
+    target_modules: str | None = None
+
+
+class MethodOptions(BaseModel):
+    """Options every method has."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    weighting: Literal["examples", "uniform"] = Field("examples", description="p_k ∝ n_k, or 1/K")
+
+
+class Method:
+    """FedAvg; subclasses say what is trained and published, and override what their paper changes."""
+
+    name: ClassVar[str]
+    family: ClassVar[Literal["mllm", "clip"]]
+    trust: ClassVar[Trust]
+    options: MethodOptions
+
+    def initial(self, model: ResidentModel, clients: Sequence[ClientInfo], seed: int) -> Tensors:
+        """The server's state before the first round."""
+        raise NotImplementedError
+
+    def enrol(self, model: ResidentModel, client: ClientInfo, seed: int) -> Tensors:
+        """A client's own state before it first takes part; nothing by default."""
+        return {}
+
+    def exchanges(self, client: ClientInfo, round: int, first: bool) -> int:
+        """How many times this client trains and uploads in this round; ``first`` when it never took part before."""
+        return 1
+
+    def build(self, model: ResidentModel, client: ClientInfo, state: Tensors, turn: Turn | None) -> Personal:
+        """Puts a client's state on the resident base; ``turn`` is None for evaluation."""
+        raise NotImplementedError
+
+    def trainable(self, names: Sequence[str], turn: Turn, step: int, steps: int) -> Sequence[str]:
+        """Which of the parameters move at this local step."""
+        return names
+
+    def loss(self, outputs: Outputs, turn: Turn) -> Tensor:
+        """The whole training loss; a method adds its terms to the task's."""
+        return outputs.loss
+
+    def upload(self, state: Tensors, turn: Turn) -> Tensors:
+        """Exactly what leaves the client."""
+        return state
+
+    def expected(self, state: Tensors, client: ClientInfo, turn: Turn) -> Schema:
+        """The schema an update must have on arrival, from the server's state."""
+        return schema_of(self.parcel(state, client))
+
+    def combine(self, state: Tensors, updates: Sequence[Update], context: ServerContext) -> Tensors:
+        """The server's step, deterministic in its inputs: Σ p_k θ_k over the updates, in client order."""
+        weights = shares([update.examples for update in updates], self.options.weighting)
+        return weighted_mean([update.tensors for update in updates], weights)
+
+    def diagnose(self, state: Tensors, updates: Sequence[Update]) -> dict[str, float]:
+        """Figures about one aggregation for the log, by name; ``state`` is what ``combine`` returned."""
+        return {}
+
+    def parcel(self, state: Tensors, client: ClientInfo) -> Tensors:
+        """What this client is sent."""
+        return state
+
+    def absorb(self, state: Tensors, parcel: Tensors) -> Tensors:
+        """The client's state once it has the parcel."""
+        return {**state, **parcel}
+
+    def publish(self, model: ResidentModel, client: ClientInfo, state: Tensors) -> Artefact:
+        """A client's personal artefact, from its own state."""
+        raise NotImplementedError
+
+    def publish_global(self, model: ResidentModel, clients: Sequence[ClientInfo], state: Tensors) -> Artefact | None:
+        """The artefact for everybody else, from the server's state; None where a method has none."""
+        raise NotImplementedError
+
+    def restore(self, files: Mapping[str, bytes]) -> Tensors:
+        """The client state that a published artefact holds: what is evaluated is what is published."""
+        raise NotImplementedError
