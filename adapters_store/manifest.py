@@ -1,0 +1,94 @@
+"""The manifest of a version: everything serving depends on, and the digest that names the version."""
+
+import hashlib
+import json
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from adapters_store.paths import GLOBAL, check_client, check_file_name
+
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Hex16 = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class FileEntry(_Frozen):
+    """One file of a version: what it must hash to, and its size in bytes."""
+
+    sha256: Sha256
+    bytes: Annotated[int, Field(ge=0)]
+
+
+class BaseRef(_Frozen):
+    """The frozen base an adapter was trained over: its identity, the name it was loaded by, its quantisation."""
+
+    id: Hex16
+    name: Annotated[str, Field(min_length=1)]
+    quantization: Literal["nf4"] | None = None
+
+
+class ImageTransform(_Frozen):
+    """How an RGB uint8 image becomes the encoder's input: side in pixels, then /255, then (x - mean) / std."""
+
+    size: Annotated[int, Field(gt=0)]
+    mean: tuple[Finite, Finite, Finite]
+    std: tuple[Finite, Finite, Finite]
+    interpolation: Literal["bicubic", "bilinear"] = "bicubic"
+
+
+class Trust(_Frozen):
+    """Who saw what of this adapter's making, in words: the aggregator, the serving host, the client alone."""
+
+    aggregator: list[str] = []
+    serving_host: list[str] = []
+    client_only: list[str] = []
+
+
+class Manifest(_Frozen):
+    """What a version is. ``files`` is filled in by ``Store.publish``; the rest comes from the run that made it."""
+
+    schema_version: Literal[1] = 1
+    client: Annotated[str, AfterValidator(check_client)]
+    role: Literal["personal", "global"]
+    family: Literal["mllm", "clip"]
+    method: Annotated[str, Field(min_length=1)]
+    base: BaseRef
+    files: dict[Annotated[str, AfterValidator(check_file_name)], FileEntry] = {}
+    rank: Annotated[int, Field(ge=1)] | None = None
+    target_modules: str | list[str] | None = None
+    image_transform: ImageTransform
+    prompt_template: Annotated[str, Field(min_length=1)]
+    class_names: list[str] = []
+    trust: Trust = Trust()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Manifest":
+        if (self.role == "global") != (self.client == GLOBAL):
+            raise ValueError(f"role {self.role!r} does not fit client {self.client!r}: the role of 'global' is global")
+        if self.family == "clip" and not self.class_names:
+            raise ValueError("class_names is empty: a clip version names the classes it answers with")
+        return self
+
+    def canonical_json(self) -> bytes:
+        """The one spelling of this manifest that is hashed and written: sorted keys, no spaces, UTF-8."""
+        fields = self.model_dump(mode="json")
+        return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+    @property
+    def version(self) -> str:
+        """The first 16 hex digits of the SHA-256 of ``canonical_json``, so that equal content is one version."""
+        return hashlib.sha256(self.canonical_json()).hexdigest()[:16]
+
+
+def first_reason(error: ValidationError) -> str:
+    """The first complaint of a validation, as half a sentence that names the field and what was found."""
+    first = error.errors(include_url=False)[0]
+    field = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "value_error":  # our own sentences name the field themselves
+        return first["msg"].removeprefix("Value error, ")
+    return f"{field}: {first['msg']}"

@@ -1,0 +1,162 @@
+"""Whether the bytes of a version are what its manifest says, and something serving can load without surprises.
+
+Letters: r is the LoRA rank, M the prompt's tokens, N any axis.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, deserialize
+
+from adapters_store.manifest import FileEntry, Manifest
+from adapters_store.pointer import StoreError
+
+LORA_KEY = re.compile(r"base_model\.model\.(?P<module>[A-Za-z0-9_.]+)\.lora_(?P<side>[AB])\.weight")
+REQUIRED = {"mllm": ("adapter_config.json", "adapter_model.safetensors"), "clip": ("prompt.safetensors",)}
+# Per float format: the unsigned type its bits are read as, and the exponent bits that are all ones in inf and NaN only.
+FLOATS = {"F16": ("<u2", 0x7C00), "BF16": ("<u2", 0x7F80), "F32": ("<u4", 0x7F800000), "F64": ("<u8", 0x7FF << 52)}
+# PEFT options that vLLM refuses or drops in silence, with the only values allowed.
+PLAIN: dict[str, tuple[Any, ...]] = {
+    "bias": ("none", None),
+    "modules_to_save": (None, []),
+    "use_dora": (False, None),
+    "lora_bias": (False, None),
+    "fan_in_fan_out": (False, None),
+    "rank_pattern": ({}, None),
+    "alpha_pattern": ({}, None),
+    "target_parameters": (None, []),
+    "trainable_token_indices": (None, {}, []),
+}
+
+
+def entry_of(data: bytes) -> FileEntry:
+    """What the manifest records of a file with these bytes."""
+    return FileEntry(sha256=hashlib.sha256(data).hexdigest(), bytes=len(data))
+
+
+def check_bytes(manifest: Manifest, files: Mapping[str, bytes]) -> None:
+    """Raises StoreError where a file is missing, unlisted, or not the bytes the manifest hashed."""
+    for name in sorted(manifest.files.keys() | files.keys()):
+        if name not in files:
+            raise StoreError(f"file {name} is missing")
+        if name not in manifest.files:
+            raise StoreError(f"file {name} is not in the manifest")
+        expected, found = manifest.files[name], entry_of(files[name])
+        if found.bytes != expected.bytes:
+            raise StoreError(f"file {name} has {found.bytes} bytes where the manifest says {expected.bytes}")
+        if found.sha256 != expected.sha256:
+            raise StoreError(f"file {name} is damaged: its SHA-256 is not the manifest's")
+
+
+def check_content(manifest: Manifest, files: Mapping[str, bytes]) -> None:
+    """Raises StoreError where the files are not a sound adapter of the manifest's family, rank and target modules."""
+    for name in REQUIRED[manifest.family]:
+        if name not in files:
+            raise StoreError(f"file {name} is missing: a version of family {manifest.family!r} needs it")
+    shapes = {name: _finite_shapes(name, data) for name, data in files.items() if name.endswith(".safetensors")}
+    if "prompt.safetensors" in shapes:
+        _check_prompt(shapes["prompt.safetensors"])
+    for name, tensors in shapes.items():
+        if name.endswith("adapter_model.safetensors"):
+            folder = name.removesuffix("adapter_model.safetensors")
+            ranks = _lora_ranks(name, tensors)
+            is_language = folder == ""
+            _check_peft_config(folder + "adapter_config.json", files, ranks, manifest if is_language else None)
+            if is_language and manifest.family == "mllm":
+                _check_language_modules(name, ranks)
+
+
+def check_fit(manifest: Manifest, base_id: str | None, max_rank: int | None) -> None:
+    """Raises StoreError where the version was trained over another base, or has a larger rank than the engine takes."""
+    if base_id is not None and manifest.base.id != base_id:
+        raise StoreError(f"base is {manifest.base.id} ({manifest.base.name}) where {base_id} is served")
+    if max_rank is not None and manifest.rank is not None and manifest.rank > max_rank:
+        raise StoreError(f"rank is {manifest.rank} where at most {max_rank} is served")
+
+
+def _finite_shapes(name: str, data: bytes) -> dict[str, tuple[int, ...]]:
+    try:
+        tensors = deserialize(data)  # type: ignore[no-untyped-call]
+    except SafetensorError as error:
+        raise StoreError(f"file {name} is not a readable safetensors file ({error})") from error
+    shapes = {}
+    for key, tensor in tensors:
+        if tensor["dtype"] not in FLOATS:
+            raise StoreError(f"tensor {key} of {name} is {tensor['dtype']}: allowed are {', '.join(FLOATS)}")
+        bits, exponent = FLOATS[tensor["dtype"]]
+        values = np.frombuffer(tensor["data"], dtype=bits)
+        if np.any((values & values.dtype.type(exponent)) == exponent):
+            raise StoreError(f"tensor {key} of {name} holds a value that is not finite")
+        shapes[key] = tuple(tensor["shape"])
+    if not shapes:
+        raise StoreError(f"file {name} holds no tensor")
+    return shapes
+
+
+def _check_prompt(tensors: Mapping[str, tuple[int, ...]]) -> None:
+    found = {key: list(shape) for key, shape in tensors.items()}
+    if "prompt" not in tensors or len(tensors["prompt"]) != 2 or 0 in tensors["prompt"]:
+        raise StoreError(f"file prompt.safetensors holds {found} where a tensor 'prompt' of shape (M, width) is needed")
+
+
+def _lora_ranks(name: str, tensors: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """Rank by module path; A is (r, N), B is (N, r)."""
+    sides: dict[str, dict[str, tuple[int, ...]]] = {}
+    for key, shape in tensors.items():
+        match = LORA_KEY.fullmatch(key)
+        if match is None:
+            raise StoreError(f"tensor {key} of {name} is not allowed: only lora_A and lora_B weights are")
+        if len(shape) != 2 or 0 in shape:
+            raise StoreError(f"tensor {key} of {name} has shape {list(shape)} where a matrix is needed")
+        sides.setdefault(match["module"], {})[match["side"]] = shape
+    ranks = {}
+    for module, pair in sides.items():
+        if set(pair) != {"A", "B"} or pair["A"][0] != pair["B"][1]:
+            raise StoreError(f"module {module} of {name} has no matching pair of lora_A (r, in) and lora_B (out, r)")
+        ranks[module] = pair["A"][0]
+    return ranks
+
+
+def _check_peft_config(path: str, files: Mapping[str, bytes], ranks: Mapping[str, int], said: Manifest | None) -> None:
+    """``said`` is the manifest where its rank and target modules are about this adapter, else None."""
+    try:
+        config = json.loads(files[path])
+        rank, targets = config["r"], config["target_modules"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise StoreError(f"file {path} is not a PEFT configuration with r and target_modules") from error
+    if config.get("peft_type") != "LORA":
+        raise StoreError(f"file {path} has peft_type {config.get('peft_type')!r} where 'LORA' is needed")
+    for option, allowed in PLAIN.items():
+        if config.get(option) not in allowed:
+            raise StoreError(f"file {path} has {option} {config[option]!r}, which serving does not support")
+    if said is not None and rank != said.rank:
+        raise StoreError(f"file {path} has r {rank!r} where the manifest's rank is {said.rank}")
+    if said is not None and _as_set(targets) != _as_set(said.target_modules):
+        raise StoreError(f"file {path} has target_modules {targets!r} where the manifest has {said.target_modules!r}")
+    for module, found in ranks.items():
+        if found != rank:
+            raise StoreError(f"module {module} has rank {found} where {path} says {rank!r}")
+        if not _targeted(module, targets):
+            raise StoreError(f"module {module} is not among the target_modules of {path}")
+
+
+def _as_set(targets: object) -> object:
+    return frozenset(targets) if isinstance(targets, list) else targets
+
+
+def _targeted(module: str, targets: str | list[str]) -> bool:
+    """PEFT's rule: a string is a pattern for the whole path, a list holds names or ends of paths."""
+    if isinstance(targets, str):
+        return targets == "all-linear" or re.fullmatch(targets, module) is not None
+    return any(module == name or module.endswith("." + name) for name in targets)
+
+
+def _check_language_modules(name: str, ranks: Mapping[str, int]) -> None:
+    """An adapter of other towers loads in vLLM with success and then answers as the base."""
+    for module in ranks:
+        if "language_model" not in module.split("."):
+            raise StoreError(f"module {module} of {name} is outside the language model, where serving would ignore it")
