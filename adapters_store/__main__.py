@@ -1,0 +1,143 @@
+"""``python -m adapters_store``: look at the store, switch versions, clean up, and copy it to or from a mirror."""
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from adapters_store.listing import client_row, details, print_json, print_rows, print_tree, version_row
+from adapters_store.paths import default_store, resolve
+from adapters_store.store import Store, StoreError
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line, every option documented."""
+    root = argparse.ArgumentParser(prog="python -m adapters_store", description="Versions of every client's adapters.")
+    root.add_argument("--store", type=Path, default=default_store(), metavar="DIR", help="default: %(default)s")
+    root.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
+    commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name: str, run: Callable[[Store, argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=text, description=text)
+        added.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+        added.set_defaults(run=run)
+        return added
+
+    command("list", _list, "every client and the version that answers for it")
+    show = command("show", _show, "a client's versions, or one version's manifest and report")
+    show.add_argument("client")
+    show.add_argument("version", nargs="?")
+    verify = command(
+        "verify", _verify, "read and check every byte of a version, of a client's, or of all; exit 1 on refusal"
+    )
+    verify.add_argument("client", nargs="?")
+    verify.add_argument("version", nargs="?")
+    verify.add_argument("--base-id", metavar="HEX", help="refuse versions trained over another base")
+    verify.add_argument("--max-rank", type=int, metavar="R", help="refuse versions of a larger rank")
+    activate = command("activate", _activate, "let a version answer for its client")
+    activate.add_argument("client")
+    activate.add_argument("version")
+    activate.add_argument(
+        "--canary", type=int, metavar="PERCENT", help="only for that share of conversations; 0 ends it"
+    )
+    command("rollback", _rollback, "go back to the version that answered before").add_argument("client")
+    gc = command("gc", _gc, "delete old versions; never the live one, the canary, or the targets kept")
+    gc.add_argument("--keep", type=int, default=2, help="rollback targets and newest versions to keep (default 2)")
+    command("push", _push, "copy the store to a mirror (any fsspec URL; one writer)").add_argument("url")
+    command("pull", _pull, "copy a mirror's versions and pointers into the store").add_argument("url")
+    return root
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs one command and returns its exit code: 0, or 1 after a sentence on stderr."""
+    given = parser().parse_args(arguments)
+    try:
+        code: int = given.run(Store(resolve(given.store)), given)
+    except (StoreError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return code
+
+
+def _list(store: Store, given: argparse.Namespace) -> int:
+    rows = [client_row(store, client) for client in store.clients()]
+    print_json(rows) if given.json else print_rows(rows, f"the store {store.root} is empty")
+    return 0
+
+
+def _show(store: Store, given: argparse.Namespace) -> int:
+    if given.version is not None:
+        shown = details(store.artefact(given.client, given.version))
+        print_json(shown) if given.json else print_tree(shown)
+        return 0
+    versions = store.versions(given.client)
+    if not versions:
+        raise StoreError(f"client {given.client!r} has no version in the store {store.root}")
+    rows = [version_row(store, given.client, version) for version in versions]
+    print_json(rows) if given.json else print_rows(rows, "")
+    return 0
+
+
+def _verify(store: Store, given: argparse.Namespace) -> int:
+    clients = [given.client] if given.client else store.clients()
+    named = [(c, v) for c in clients for v in ([given.version] if given.version else store.versions(c))]
+    if given.client and not named:
+        raise StoreError(f"client {given.client!r} has no version in the store {store.root}")
+    rows: list[dict[str, Any]] = []
+    for client, version in named:
+        row = {"client": client, "version": version, "result": "sound"}
+        try:
+            store.verify(client, version, base_id=given.base_id, max_rank=given.max_rank)
+        except StoreError as error:
+            row["result"] = str(error)
+        rows.append(row)
+    print_json(rows) if given.json else print_rows(rows, f"the store {store.root} is empty")
+    return int(any(row["result"] != "sound" for row in rows))
+
+
+def _activate(store: Store, given: argparse.Namespace) -> int:
+    if given.canary is None:
+        store.activate(given.client, given.version)
+    else:
+        store.set_canary(given.client, given.version if given.canary else None, given.canary)
+    return _now(store, given)
+
+
+def _rollback(store: Store, given: argparse.Namespace) -> int:
+    store.rollback(given.client)
+    return _now(store, given)
+
+
+def _now(store: Store, given: argparse.Namespace) -> int:
+    row = client_row(store, given.client)
+    print_json(row) if given.json else print_rows([row], "")
+    return 0
+
+
+def _gc(store: Store, given: argparse.Namespace) -> int:
+    removed = store.gc(given.keep)
+    print_json(removed) if given.json else print_rows([{"removed": name} for name in removed], "nothing to remove")
+    return 0
+
+
+def _push(store: Store, given: argparse.Namespace) -> int:
+    return _mirror("push", store, given)
+
+
+def _pull(store: Store, given: argparse.Namespace) -> int:
+    return _mirror("pull", store, given)
+
+
+def _mirror(direction: str, store: Store, given: argparse.Namespace) -> int:
+    from adapters_store import mirror  # numpy and fsspec, which listing never needs
+
+    moved = mirror.push(store, given.url) if direction == "push" else mirror.pull(given.url, store)
+    done = {"copied": moved.copied, "pointed": moved.pointed, "refused": moved.refused}
+    rows = [{"what": what, "which": name} for what, names in done.items() for name in names]
+    print_json(done) if given.json else print_rows(rows, "nothing to copy")
+    return int(bool(moved.refused))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

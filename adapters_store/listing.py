@@ -1,0 +1,96 @@
+"""What the store's commands print: JSON for programs, a table on a terminal, plain lines anywhere else."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from adapters_store.store import Artefact, Store, StoreError
+
+
+def client_row(store: Store, client: str) -> dict[str, Any]:
+    """One line of ``list``: the client, what answers for it, and what there is besides."""
+    row: dict[str, Any] = {"client": client, "live": None, "versions": len(store.versions(client))}
+    try:
+        live = store.live(client)
+        if live is None:
+            return row
+        row |= {"live": live.version, "canary": live.canary, "canary_percent": live.canary_percent}
+        row["rollback_to"] = live.previous[-1] if live.previous else None
+        artefact = store.artefact(client, live.version)
+    except StoreError as error:
+        return row | {"problem": str(error)}
+    return row | summary(artefact)
+
+
+def version_row(store: Store, client: str, version: str) -> dict[str, Any]:
+    """One line of ``show CLIENT``: the version, whether it answers, what made it."""
+    live = store.live(client)
+    state = "live" if live and live.version == version else "canary" if live and live.canary == version else ""
+    row = {"version": version, "state": state}
+    try:
+        return row | summary(store.artefact(client, version))
+    except StoreError as error:
+        return row | {"problem": str(error)}
+
+
+def summary(artefact: Artefact) -> dict[str, Any]:
+    """What one wants to know of a version at a glance."""
+    manifest = artefact.manifest
+    return {
+        "family": manifest.family,
+        "method": manifest.method,
+        "rank": manifest.rank,
+        "base": manifest.base.id,
+        "bytes": sum(entry.bytes for entry in manifest.files.values()),
+        "published": artefact.report.get("published"),
+    }
+
+
+def details(artefact: Artefact) -> dict[str, Any]:
+    """Everything the version says of itself: its manifest and its report."""
+    return {
+        "version": artefact.version,
+        "path": str(artefact.path),
+        "manifest": artefact.manifest.model_dump(mode="json"),
+        "report": artefact.report,
+    }
+
+
+def print_json(value: object) -> None:
+    """One JSON document, indented."""
+    print(json.dumps(value, indent=1, ensure_ascii=False))
+
+
+def print_rows(rows: Sequence[Mapping[str, Any]], empty: str) -> None:
+    """The rows under their columns; ``empty`` where there is none."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    cells = [[_text(row.get(column)) for column in columns] for row in rows]
+    if not rows:
+        print(empty)
+    elif sys.stdout.isatty():
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(*columns)
+        for line in cells:
+            table.add_row(*line)
+        Console().print(table)
+    else:
+        for line in (columns, *cells):
+            print("\t".join(cell or "-" for cell in line))
+
+
+def print_tree(value: Mapping[str, Any], indent: str = "") -> None:
+    """Nested fields, one a line; long text is shortened, since ``--json`` has all of it."""
+    for key, item in value.items():
+        if isinstance(item, Mapping) and item:
+            print(f"{indent}{key}:")
+            print_tree(item, indent + "  ")
+        else:
+            text = _text(item) if isinstance(item, str) else json.dumps(item, ensure_ascii=False)
+            print(f"{indent}{key}: {text if len(text) <= 200 else text[:200] + ' …'}")
+
+
+def _text(value: object) -> str:
+    return "" if value is None else " ".join(str(value).split())
