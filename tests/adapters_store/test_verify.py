@@ -1,0 +1,117 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import save
+from safetensors.torch import save as save_torch
+
+from adapters_store.store import Store, StoreError
+from tests.adapters_store.artefacts import BASE, lora_files, lora_tensors, manifest, prompt_files
+
+OUTSIDE = ["model.vision_tower.encoder.layers.0.self_attn.q_proj"]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+def test_finite_tensors_of_every_float_format_pass_and_others_are_refused(
+    store: Store, dtype: torch.dtype, bad: float
+) -> None:
+    values = torch.full((2, 3), torch.finfo(dtype).max, dtype=dtype)
+    version = store.publish(manifest(), {"prompt.safetensors": save_torch({"prompt": values})}, {}, activate=False)
+    assert store.verify("amy", version).version == version
+    values[1, 2] = bad
+    with pytest.raises(StoreError, match=r"tensor prompt of prompt\.safetensors holds a value that is not finite"):
+        store.publish(manifest(), {"prompt.safetensors": save_torch({"prompt": values})}, {}, activate=False)
+
+
+def test_a_sound_lora_passes_and_is_held_to_the_base_and_rank_served(store: Store) -> None:
+    version = store.publish(manifest(family="mllm"), lora_files(), {}, activate=False)
+    store.verify("amy", version, base_id=BASE, max_rank=4)
+    with pytest.raises(StoreError, match=f"base is {BASE} .bases/tiny/mllm. where {'f' * 16} is served"):
+        store.verify("amy", version, base_id="f" * 16)
+    with pytest.raises(StoreError, match="rank is 4 where at most 2 is served"):
+        store.verify("amy", version, max_rank=2)
+
+
+@pytest.mark.parametrize(
+    ("files", "sentence"),
+    [
+        (lora_files(bias="all"), "has bias 'all', which serving does not support"),
+        (lora_files(use_dora=True), "has use_dora True"),
+        (lora_files(modules_to_save=["lm_head"]), "has modules_to_save"),
+        (lora_files(rank_pattern={"q_proj": 8}), "has rank_pattern"),
+        (lora_files(peft_type="IA3"), "has peft_type 'IA3'"),
+        (lora_files(r=8), "has r 8 where the manifest's rank is 4"),
+        (lora_files(target_modules=["q_proj"]), "has target_modules"),
+        (lora_files(lora_tensors(rank=2)), "has rank 2 where adapter_config.json says 4"),
+        (
+            lora_files(lora_tensors(modules=["model.language_model.layers.0.mlp.up_proj"])),
+            "not among the target_modules",
+        ),
+        (lora_files({"lm_head.weight": np.zeros((2, 2), np.float32)}), "only lora_A and lora_B weights are"),
+        (lora_files(dict(list(lora_tensors().items())[:-1])), "has no matching pair"),
+        (lora_files({}), "holds no tensor"),
+        (lora_files() | {"adapter_config.json": b"[]"}, "is not a PEFT configuration"),
+        (lora_files() | {"adapter_model.safetensors": b"\x80\x04K."}, "is not a readable safetensors file"),
+        ({"adapter_config.json": b"{}"}, "adapter_model.safetensors is missing"),
+        (lora_files({k: v.astype(np.int8) for k, v in lora_tensors().items()}), "is I8: allowed are F16"),
+    ],
+)
+def test_what_serving_would_drop_or_crash_on_is_refused(store: Store, files: dict[str, bytes], sentence: str) -> None:
+    with pytest.raises(StoreError) as refusal:
+        store.publish(manifest(family="mllm"), files, {}, activate=True)
+    assert sentence in str(refusal.value)
+    assert store.clients() == []
+
+
+def test_an_adapter_of_the_vision_tower_alone_is_refused(store: Store) -> None:
+    files = lora_files(lora_tensors(modules=OUTSIDE), target_modules=["q_proj"])
+    with pytest.raises(StoreError, match="outside the language model"):
+        store.publish(manifest(family="mllm", target_modules=["q_proj"]), files, {}, activate=True)
+
+
+@pytest.mark.parametrize("shape", [(4,), (0, 8), (1, 4, 8)])
+def test_a_prompt_is_a_matrix(store: Store, shape: tuple[int, ...]) -> None:
+    files = {"prompt.safetensors": save({"prompt": np.zeros(shape, np.float32)})}
+    with pytest.raises(StoreError, match="a tensor 'prompt' of shape"):
+        store.publish(manifest(), files, {}, activate=True)
+
+
+def test_every_kind_of_damage_on_disk_is_refused_with_its_reason(store: Store) -> None:
+    version = store.publish(manifest(), prompt_files(), {}, activate=True)
+    folder = store.root / "amy" / version
+    prompt, intact = folder / "prompt.safetensors", (folder / "prompt.safetensors").read_bytes()
+
+    def refused(sentence: str) -> None:
+        with pytest.raises(StoreError) as refusal:
+            store.verify("amy", version)
+        assert sentence in str(refusal.value)
+
+    prompt.write_bytes(intact[:-1] + b"\x01")
+    refused("is damaged: its SHA-256 is not the manifest's")
+    prompt.write_bytes(intact[:-1])
+    refused(f"has {len(intact) - 1} bytes where the manifest says {len(intact)}")
+    prompt.unlink()
+    refused("file prompt.safetensors is missing")
+    prompt.symlink_to("/etc/hostname")
+    refused("file prompt.safetensors is a link")
+    prompt.unlink()
+    prompt.write_bytes(intact)
+    (folder / "extra.bin").write_bytes(b"x")
+    refused("file extra.bin is not in the manifest")
+    (folder / "extra.bin").unlink()
+    store.verify("amy", version)
+    said = json.loads((folder / "manifest.json").read_bytes())
+    (folder / "manifest.json").write_text(json.dumps(said | {"method": "other"}))
+    refused("manifest.json is that of amy@")
+    (folder / "manifest.json").write_bytes(b"{")
+    refused("manifest.json is damaged")
+    (folder / "manifest.json").unlink()
+    refused("manifest.json is missing")
