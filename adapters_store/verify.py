@@ -5,6 +5,7 @@ Letters: r is the LoRA rank, M the prompt's tokens, N any axis.
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -30,6 +31,10 @@ PLAIN: dict[str, tuple[Any, ...]] = {
     "alpha_pattern": ({}, None),
     "target_parameters": (None, []),
     "trainable_token_indices": (None, {}, []),
+    "layer_replication": (None, []),
+    "alora_invocation_tokens": (None, []),
+    "use_qalora": (False, None),
+    "use_bdlora": (False, None),
 }
 
 
@@ -130,6 +135,9 @@ def _check_peft_config(path: str, files: Mapping[str, bytes], ranks: Mapping[str
         raise StoreError(f"file {path} is not a PEFT configuration with r and target_modules") from error
     if config.get("peft_type") != "LORA":
         raise StoreError(f"file {path} has peft_type {config.get('peft_type')!r} where 'LORA' is needed")
+    alpha = config.get("lora_alpha")
+    if not isinstance(alpha, int | float) or not 0 < alpha < math.inf:
+        raise StoreError(f"file {path} has lora_alpha {alpha!r} where a positive number is needed")
     for option, allowed in PLAIN.items():
         if config.get(option) not in allowed:
             raise StoreError(f"file {path} has {option} {config[option]!r}, which serving does not support")

@@ -48,6 +48,8 @@ def test_a_sound_lora_passes_and_is_held_to_the_base_and_rank_served(store: Stor
         (lora_files(modules_to_save=["lm_head"]), "has modules_to_save"),
         (lora_files(rank_pattern={"q_proj": 8}), "has rank_pattern"),
         (lora_files(peft_type="IA3"), "has peft_type 'IA3'"),
+        (lora_files(lora_alpha=float("nan")), "has lora_alpha nan where a positive number is needed"),
+        (lora_files(layer_replication=[[0, 2]]), "has layer_replication"),
         (lora_files(r=8), "has r 8 where the manifest's rank is 4"),
         (lora_files(target_modules=["q_proj"]), "has target_modules"),
         (lora_files(lora_tensors(rank=2)), "has rank 2 where adapter_config.json says 4"),
