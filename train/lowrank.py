@@ -1,5 +1,6 @@
 """Arithmetic on low-rank products BA without forming them; A (r, d_in), B (d_out, r), in float64."""
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -9,8 +10,8 @@ from torch import Tensor
 def product_norm(b: Tensor, a: Tensor) -> float:
     """‖BA‖_F by the r × r Grams: ‖BA‖² = ⟨BᵀB, AAᵀ⟩."""
     b, a = b.to(torch.float64), a.to(torch.float64)
-    squared = ((b.T @ b) * (a @ a.T)).sum().item()
-    return max(squared, 0.0) ** 0.5
+    squared = float(((b.T @ b) * (a @ a.T)).sum())
+    return math.sqrt(max(squared, 0.0))
 
 
 def stacked(factors: Sequence[tuple[Tensor, Tensor]], weights: Sequence[float]) -> tuple[Tensor, Tensor]:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import open_clip
 import torch
 from torch import Tensor, nn
 
@@ -25,7 +24,7 @@ class Clip:
     @property
     def logit_scale(self) -> Tensor:
         """τ = exp(logit_scale), a scalar."""
-        scale: Tensor = self.model.logit_scale.exp()  # type: ignore[operator, union-attr]
+        scale: Tensor = self.model.logit_scale.exp()  # type: ignore[operator]
         return scale
 
     @torch.no_grad()
@@ -43,7 +42,9 @@ class Clip:
 
 
 def load_clip(name: str | Path, pretrained: str | None = None, device: str | torch.device = "cpu") -> Clip:
-    """The dual encoder of a local open_clip folder, or of an open_clip model name with the tag of its cached weights."""
+    """The dual encoder of a local open_clip folder, or of an open_clip model name with its cached weights' tag."""
+    import open_clip  # slow to import, and not everybody who names a Clip loads one
+
     identifier = f"local-dir:{name}" if Path(name).is_dir() else str(name)
     model = open_clip.create_model(identifier, pretrained=pretrained, precision="fp32", device=device)
     model.eval().requires_grad_(False)

@@ -1,4 +1,4 @@
-"""An image as the frozen encoders want it; one definition for training and serving, so that both see the same numbers."""
+"""An image as the frozen encoders want it: one definition, so that training and serving see the same numbers."""
 
 import numpy as np
 import torch

@@ -4,6 +4,7 @@ Letters: C classes, M prompt vectors, W width of the text tower, L tokens, D joi
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -15,18 +16,18 @@ CLASS_FIELD = "{class}"
 
 
 class PromptedText:
-    """Text features of ``[SOS] v_1 … v_M <suffix> [EOS]`` for every class, differentiable with respect to the prompt v.
+    """Text features of ``[SOS] v_1 … v_M <suffix> [EOS]`` for every class, differentiable in the prompt v.
 
     The tower is causal and pooled at the end token, so tokens after the longest end token are left out: they change
     nothing.
     """
 
     def __init__(self, clip: Clip, class_names: Sequence[str], template: str, length: int) -> None:
-        """Tokenises the suffix ``template`` (with ``{class}`` in it) for every class, to stand after ``length`` vectors.
+        """Tokenises the suffix ``template`` (with ``{class}`` in it) for every class, to follow ``length`` vectors.
 
         Raises ValueError where the text tower is not a causal open_clip transformer or the prompt does not fit it.
         """
-        tower = getattr(clip.model, "text", clip.model)
+        tower: Any = getattr(clip.model, "text", clip.model)
         if getattr(tower, "attn_mask", None) is None or not hasattr(tower, "token_embedding"):
             raise ValueError("base: learned prompts need a causal open_clip text tower; this model has another kind")
         self.tower = tower
@@ -61,13 +62,13 @@ class PromptedText:
 
 def prompt_width(clip: Clip) -> int:
     """W, the width of one prompt vector."""
-    tower = getattr(clip.model, "text", clip.model)
+    tower: Any = getattr(clip.model, "text", clip.model)
     return int(tower.token_embedding.weight.shape[1])
 
 
 def word_prompt(clip: Clip, words: str) -> Tensor:
     """The embeddings (M, W) of the words' own tokens, to start a prompt from."""
-    tower = getattr(clip.model, "text", clip.model)
+    tower: Any = getattr(clip.model, "text", clip.model)
     tokens = clip.tokenise([words]).to(clip.logit_scale.device)
     end = int(_end_positions(tokens, tower)[0])
     with torch.no_grad():
@@ -75,12 +76,12 @@ def word_prompt(clip: Clip, words: str) -> Tensor:
     return embedded.clone()
 
 
-def _end_positions(tokens: Tensor, tower: nn.Module) -> Tensor:
+def _end_positions(tokens: Tensor, tower: Any) -> Tensor:
     """Where each row (C, context) has its end token, the way the tower itself looks for it: (C,)."""
     pool = getattr(tower, "pool_type", getattr(tower, "text_pool_type", "argmax"))
     if pool == "argmax":
         return tokens.argmax(dim=-1)
     if pool == "eos":
-        end = getattr(tower, "eos_id", getattr(tower, "text_eos_id", None))
-        return (tokens == end).int().argmax(dim=-1)
+        end: int = tower.eos_id if hasattr(tower, "eos_id") else tower.text_eos_id
+        return tokens.eq(end).int().argmax(dim=-1)
     raise ValueError(f"base: the text tower pools by '{pool}'; learned prompts need 'argmax' or 'eos'")

@@ -1,12 +1,12 @@
-"""The contract of a federated method: what a client trains and uploads, what the server makes of it, what is published.
+"""The contract of a federated method: what a client trains and uploads, what the server computes, what is published.
 
-A method is one small class; the loop (train/rounds.py) and the client (train/client.py) never name one. The defaults here
-are FedAvg (McMahan et al. 2017) on whatever ``initial`` returns; a method overrides only what its paper changes.
+A method is one small class; the loop (train/rounds.py) and the client (train/client.py) never name one. The defaults
+here are FedAvg (McMahan et al. 2017) on whatever ``initial`` returns; a method overrides only what its paper changes.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
@@ -28,7 +28,7 @@ class ClientInfo:
 
 @dataclass(frozen=True)
 class Turn:
-    """One client's spell of local training: ``exchange`` counts within a round, the personal turn comes after the last."""
+    """One client's spell of training: ``exchange`` counts within a round, the personal turn comes after the last."""
 
     kind: Literal["train", "personal"]
     round: int
@@ -85,8 +85,8 @@ class ResidentModel(Protocol):
     base: BaseRef
     image_transform: ImageTransform
 
-    def zero_shot(self, client: ClientInfo) -> Personal:
-        """The base itself, nothing personal on it."""
+
+Model = TypeVar("Model", bound=ResidentModel)
 
 
 @dataclass(frozen=True)
@@ -108,19 +108,19 @@ class MethodOptions(BaseModel):
     weighting: Literal["examples", "uniform"] = Field("examples", description="p_k ∝ n_k, or 1/K")
 
 
-class Method:
-    """FedAvg; subclasses say what is trained and published, and override what their paper changes."""
+class Method(Generic[Model]):
+    """FedAvg on a resident base of class ``Model``; a subclass says what is trained, published, and different."""
 
     name: ClassVar[str]
     family: ClassVar[Literal["mllm", "clip"]]
     trust: ClassVar[Trust]
     options: MethodOptions
 
-    def initial(self, model: ResidentModel, clients: Sequence[ClientInfo], seed: int) -> Tensors:
+    def initial(self, model: Model, clients: Sequence[ClientInfo], seed: int) -> Tensors:
         """The server's state before the first round."""
         raise NotImplementedError
 
-    def enrol(self, model: ResidentModel, client: ClientInfo, seed: int) -> Tensors:
+    def enrol(self, model: Model, client: ClientInfo, seed: int) -> Tensors:
         """A client's own state before it first takes part; nothing by default."""
         return {}
 
@@ -128,7 +128,7 @@ class Method:
         """How many times this client trains and uploads in this round; ``first`` when it never took part before."""
         return 1
 
-    def build(self, model: ResidentModel, client: ClientInfo, state: Tensors, turn: Turn | None) -> Personal:
+    def build(self, model: Model, client: ClientInfo, state: Tensors, turn: Turn | None) -> Personal:
         """Puts a client's state on the resident base; ``turn`` is None for evaluation."""
         raise NotImplementedError
 
@@ -161,15 +161,15 @@ class Method:
         """What this client is sent."""
         return state
 
-    def absorb(self, state: Tensors, parcel: Tensors) -> Tensors:
-        """The client's state once it has the parcel."""
+    def absorb(self, state: Tensors, parcel: Tensors, turn: Turn) -> Tensors:
+        """The client's state once it has the parcel, before this turn's training."""
         return {**state, **parcel}
 
-    def publish(self, model: ResidentModel, client: ClientInfo, state: Tensors) -> Artefact:
+    def publish(self, model: Model, client: ClientInfo, state: Tensors) -> Artefact:
         """A client's personal artefact, from its own state."""
         raise NotImplementedError
 
-    def publish_global(self, model: ResidentModel, clients: Sequence[ClientInfo], state: Tensors) -> Artefact | None:
+    def publish_global(self, model: Model, clients: Sequence[ClientInfo], state: Tensors) -> Artefact | None:
         """The artefact for everybody else, from the server's state; None where a method has none."""
         raise NotImplementedError
 

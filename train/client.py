@@ -1,0 +1,105 @@
+"""One client's side: a turn of local training on the resident base, and what it publishes at the end."""
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from train.config import ClientConfig
+from train.data import ClientData
+from train.evaluate import Scores, evaluate
+from train.methods.base import Artefact, ClientInfo, Method, Personal, ResidentModel, Turn
+from train.models.resident import zero_shot
+from train.optimise import batches, learning_rate, optimiser, step_count
+from train.tensors import Tensors
+
+
+class Late(Exception):
+    """The client's time for this exchange is over."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """After a turn: the client's own state, what it uploads, its mean loss over the steps, and the seconds it took."""
+
+    state: Tensors
+    upload: Tensors
+    loss: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a client publishes, and the scores on its test split by row of the results."""
+
+    artefact: Artefact
+    scores: dict[str, Scores]
+
+
+@dataclass(frozen=True)
+class Site:
+    """What a process needs to act for its clients: the resident base, the method, and the clients' data."""
+
+    model: ResidentModel
+    method: Method[Any]
+    clients: Mapping[str, ClientData]
+    infos: Mapping[str, ClientInfo]
+    config: ClientConfig
+    seed: int
+
+    def train(self, client: str, turn: Turn, parcel: Tensors, state: Tensors | None, timeout: float) -> Trained:
+        """A turn from the parcel and the client's own state (None: it never took part). Late after ``timeout`` s."""
+        deadline = time.monotonic() + timeout
+        info, method = self.infos[client], self.method
+        own = method.enrol(self.model, info, self.seed) if state is None else state
+        own = method.absorb(own, parcel, turn)
+        personal = method.build(self.model, info, own, turn)
+        started = time.monotonic()
+        losses = self._optimise(client, turn, personal, deadline)
+        own = {**own, **{name: p.detach().cpu().clone() for name, p in personal.parameters.items()}}
+        upload = method.upload(own, turn) if turn.kind == "train" else {}
+        loss = sum(losses) / len(losses) if losses else math.nan
+        return Trained(own, upload, loss, time.monotonic() - started)
+
+    def finish(self, client: str, state: Tensors, shared: Artefact | None, references: tuple[str, ...]) -> Finished:
+        """The personal artefact of this state, and the scores of exactly its bytes beside those of the references."""
+        info, method = self.infos[client], self.method
+        test = self.clients[client].test
+        artefact = method.publish(self.model, info, state)
+        scores = {"personal": evaluate(self._built(info, artefact), test)}
+        if shared is not None:
+            scores["global"] = evaluate(self._built(info, shared), test)
+        if "zero_shot" in references:
+            scores["zero_shot"] = evaluate(zero_shot(self.model, info), test)
+        return Finished(artefact, scores)
+
+    def _built(self, info: ClientInfo, artefact: Artefact) -> Personal:
+        return self.method.build(self.model, info, self.method.restore(artefact.files), None)
+
+    def _optimise(self, client: str, turn: Turn, personal: Personal, deadline: float) -> list[float]:
+        examples = self.clients[client].train
+        steps = step_count(self.config, len(examples), turn)
+        if steps == 0:
+            return []
+        prepared = personal.prepare(examples)
+        moves = optimiser(self.config, personal.parameters)
+        losses = []
+        for step, rows in enumerate(batches(self.config, len(examples), steps, self.seed, turn, client)):
+            if time.monotonic() > deadline:
+                raise Late
+            moving = set(self.method.trainable(list(personal.parameters), turn, step, steps))
+            for name, parameter in personal.parameters.items():
+                parameter.requires_grad_(name in moving)
+            loss = self.method.loss(personal.outputs(prepared, rows), turn)
+            moves.zero_grad(set_to_none=True)  # a parameter without a gradient is not moved
+            loss.backward()
+            if self.config.clip_norm is not None:
+                torch.nn.utils.clip_grad_norm_(personal.parameters.values(), self.config.clip_norm)
+            for group in moves.param_groups:
+                group["lr"] = learning_rate(self.config, turn, step, steps)
+            moves.step()
+            losses.append(loss.item())
+        return losses

@@ -1,0 +1,149 @@
+"""``train/fed.py``'s command line: every field of the configuration is an option, unknown ones name their nearest."""
+
+import argparse
+import difflib
+import types
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from train.config import RunConfig
+
+
+class ConfigError(Exception):
+    """One sentence: the field, what was found, what is allowed."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(message)
+
+
+def parse(argv: Sequence[str]) -> tuple[RunConfig, argparse.Namespace]:
+    """The resolved configuration, and ``config``, ``out`` and ``resume`` as given. Raises ConfigError."""
+    parser = _parser()
+    options, unknown = parser.parse_known_args(argv)
+    if unknown:
+        raise ConfigError(_unknown(unknown[0].split("=")[0].lstrip("-"), "option"))
+    if options.resume is not None:
+        return _validated(_read(Path(options.resume) / "config.json", "--resume")), options
+    if options.config is None:
+        raise ConfigError("--config: missing; give a YAML file such as train/configs/fedit_scenes.yaml")
+    values = _read(Path(options.config), "--config")
+    for name, text in vars(options).items():
+        if text is not None and name not in ("config", "out", "resume"):
+            _set(values, name.split("."), yaml.safe_load(text))
+    return _validated(values), options
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="train/fed.py",
+        usage="accelerate launch train/fed.py --config YAML [--section.field value …] [--out DIR] | --resume DIR",
+        description="Federated rounds from a configuration, to evaluated and published versions.",
+        epilog="Lists are written as YAML: --data.styles '[cartoon, sketch]'.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--config", metavar="YAML", help="configuration file; the options below override it")
+    parser.add_argument("--out", metavar="DIR", help="run folder (default: runs/<config name>-<seed>)")
+    parser.add_argument("--resume", metavar="DIR", help="continue the run in this folder, with its own configuration")
+    for name, field in _fields(RunConfig):
+        parser.add_argument(f"--{name}", dest=name, metavar=_spell(field.annotation), help=_help(field))
+    return parser
+
+
+def _fields(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """Every leaf of the configuration as (dotted name, field), a name once even where two methods share it."""
+    seen: set[str] = set()
+    for name, field in model.model_fields.items():
+        sections = _sections(field.annotation)
+        if not sections:
+            yield f"{prefix}{name}", field
+        for section in sections:
+            for dotted, leaf in _fields(section, f"{prefix}{name}."):
+                if dotted not in seen:
+                    seen.add(dotted)
+                    yield dotted, leaf
+
+
+def _sections(annotation: Any) -> list[type[BaseModel]]:
+    """The models among a field's alternatives."""
+    alternatives = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
+    return [t for t in alternatives if isinstance(t, type) and issubclass(t, BaseModel)]
+
+
+def _spell(annotation: Any) -> str:
+    """A type as a reader of --help wants it: ``a|b`` for choices, ``[x, …]`` for lists, nothing about None."""
+    arguments = get_args(annotation)
+    if get_origin(annotation) is Literal:
+        return "|".join(map(str, arguments))
+    if get_origin(annotation) is Annotated:
+        return _spell(arguments[0])
+    if get_origin(annotation) is tuple:
+        return f"[{_spell(arguments[0])}, …]"
+    if get_origin(annotation) in (Union, types.UnionType):
+        return "|".join(_spell(argument) for argument in arguments if argument is not types.NoneType)
+    return str(annotation.__name__)
+
+
+def _help(field: FieldInfo) -> str:
+    text = field.description or ""
+    if field.default not in (PydanticUndefined, None):
+        text += f" (default: {field.default})"
+    return text.replace("%", "%%")
+
+
+def _read(path: Path, option: str) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"{option}: {path} cannot be read ({error.strerror})") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{option}: {path} is not YAML ({' '.join(str(error).split())})") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"{option}: {path} must hold sections such as 'data:', not a {type(values).__name__}")
+    return values
+
+
+def _set(values: dict[str, Any], path: list[str], value: Any) -> None:
+    for part in path[:-1]:
+        values = values.setdefault(part, {})
+    values[path[-1]] = value
+
+
+def _validated(values: dict[str, Any]) -> RunConfig:
+    try:
+        return RunConfig.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(_sentence(error)) from None
+
+
+def _sentence(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    parts = [str(part) for part in first["loc"]]
+    # a union's chosen alternative is part of pydantic's location but not of the option's name
+    dotted = ".".join(part for i, part in enumerate(parts) if not (i == 1 and parts[0] == "method"))
+    if first["type"] == "extra_forbidden":
+        return _unknown(dotted, "key")
+    message = first["msg"].removeprefix("Value error, ")
+    found = f" (found {first['input']!r})" if dotted in _known() else ""
+    return f"{dotted or 'configuration'}: {message}{found}"
+
+
+def _known() -> list[str]:
+    return [name for name, _ in _fields(RunConfig)]
+
+
+def _unknown(name: str, kind: str) -> str:
+    known = [*_known(), "config", "out", "resume"]
+    by_leaf = {full.rsplit(".", 1)[-1]: full for full in known}
+    near = difflib.get_close_matches(name, known, 1, 0.5) or [
+        by_leaf[leaf] for leaf in difflib.get_close_matches(name.rsplit(".", 1)[-1], list(by_leaf), 1, 0.5)
+    ]
+    hint = f"; did you mean {near[0]}?" if near else "; --help lists them all"
+    return f"{name}: unknown {kind}{hint}"

@@ -1,0 +1,94 @@
+"""What a run is told, validated once and frozen: a YAML file, overridden by ``--section.field value``."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from train.data import DataConfig
+from train.methods import Options
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class BaseConfig(_Section):
+    """The frozen base."""
+
+    path: str = Field(
+        description="folder of the base (Hugging Face LLaVA, or open_clip), from here or the project root"
+    )
+    load_in_4bit: bool = Field(True, description="NF4 with double quantisation for the language model's layers")
+    dtype: Literal["float32", "bfloat16"] = Field("float32", description="compute type of the language model")
+    zero_shot_template: str = Field("a photo of a {class}.", description="CLIP: text of a class without a prompt")
+
+
+class FederationConfig(_Section):
+    """Rounds and who takes part."""
+
+    rounds: int = Field(3, ge=1, description="federated rounds")
+    clients_per_round: int | None = Field(None, ge=1, description="clients drawn for each round; all by default")
+    round_timeout: float = Field(
+        3600.0, gt=0, description="seconds a client has for one exchange before it is left out"
+    )
+    processes: int | None = Field(None, ge=1, description="world size the run must have; another one is an error")
+    threads: int | None = Field(None, ge=1, description="torch threads a process; by default cores ÷ processes")
+
+
+class ClientConfig(_Section):
+    """Local training."""
+
+    local_steps: int | None = Field(None, ge=1, description="optimiser steps in one exchange; or give local_epochs")
+    local_epochs: int | None = Field(None, ge=1, description="passes over the client's data in one exchange")
+    personal_steps: int = Field(0, ge=0, description="steps on the client's own data after the last round")
+    batch_size: int = Field(16, ge=1, description="examples a step")
+    optimizer: Literal["adamw", "sgd"] = Field("adamw", description="a new one every exchange; SGD has momentum 0.9")
+    lr: float = Field(1e-3, gt=0, description="peak learning rate")
+    weight_decay: float = Field(0.0, ge=0, description="decoupled for AdamW, L2 for SGD")
+    schedule: Literal["constant", "cosine"] = Field("cosine", description="within one exchange")
+    personal_lr: float | None = Field(None, gt=0, description="peak learning rate of the personal steps; lr by default")
+    clip_norm: float | None = Field(1.0, gt=0, description="gradient norm limit")
+
+    @model_validator(mode="after")
+    def _one_length(self) -> "ClientConfig":
+        if (self.local_steps is None) == (self.local_epochs is None):
+            raise ValueError("give exactly one of client.local_steps and client.local_epochs")
+        return self
+
+
+class EvaluateConfig(_Section):
+    """What is measured at the end, on the clients' test splits."""
+
+    references: tuple[Literal["zero_shot", "local"], ...] = Field(
+        ("zero_shot", "local"), description="rows to compare with; local trains once more without communication"
+    )
+    max_new_tokens: int = Field(32, ge=1, description="longest answer")
+
+
+class PublishConfig(_Section):
+    """Where the versions go."""
+
+    store: str | None = Field(None, description="adapter store; adapters_store/published by default")
+    activate: bool = Field(True, description="make the new versions live")
+    enabled: bool = Field(True, description="false: evaluate only")
+
+
+class TrackingConfig(_Section):
+    """Experiment trackers, through accelerate."""
+
+    report_to: Literal["tensorboard", "trackio", "wandb", "mlflow"] | None = Field(None, description="none by default")
+    project: str = Field("fedtailor", description="name of the project in the tracker")
+
+
+class RunConfig(_Section):
+    """A federated run."""
+
+    seed: int = Field(0, ge=0, description="everything random is derived from it")
+    method: Options = Field(description="the federated method and its own options")
+    base: BaseConfig = Field(description="the frozen base")
+    data: DataConfig = Field(description="the clients' data")
+    federation: FederationConfig = Field(FederationConfig(), description="rounds and who takes part")
+    client: ClientConfig = Field(description="local training")
+    evaluate: EvaluateConfig = Field(EvaluateConfig(), description="what is measured at the end")
+    publish: PublishConfig = Field(PublishConfig(), description="where the versions go")
+    tracking: TrackingConfig = Field(TrackingConfig(), description="experiment trackers")

@@ -1,0 +1,37 @@
+"""``accelerate launch train/fed.py --config train/configs/X.yaml``: a federation, from rounds to published versions."""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+if sys.path and Path(sys.path[0]).resolve() == ROOT / "train":
+    sys.path[0] = str(ROOT)  # run as a script: the packages are beside train/, not in it
+
+from train.command_line import ConfigError, parse  # noqa: E402
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # spinning threads starve the other processes of this machine
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs what the arguments say; 0, or 2 after one sentence on standard error where they cannot be followed."""
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    try:
+        config, options = parse(arguments)
+        # what loads torch comes after the arguments are known to be good
+        from train.run import start
+        from train.setup import RunError
+
+        try:
+            start(config, options)
+        except RunError as error:
+            raise ConfigError(str(error)) from error
+    except ConfigError as error:
+        print(f"train/fed.py: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

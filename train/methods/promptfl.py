@@ -1,0 +1,61 @@
+"""PromptFL (Guo et al. 2023): CoOp's shared prompt trained on every client and averaged, v = Σ p_k v_k."""
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+
+from adapters_store.manifest import Trust
+from adapters_store.personal.prompt import prompt_width, word_prompt
+from train.methods.base import Artefact, ClientInfo, Method, MethodOptions, Personal, Turn
+from train.models.clip import SUFFIX_TEMPLATE, PromptClassifier, ResidentClip
+from train.tensors import Tensors, from_bytes, generator, to_bytes
+
+PROMPT = "prompt.safetensors"
+
+
+class PromptOptions(BaseModel):
+    """The learned vectors before every class name."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    length: int = Field(16, ge=1, description="M, the number of vectors; ignored where they start from words")
+    words: str | None = Field(None, description="start from these words' embeddings instead of N(0, 0.02²)")
+
+
+class PromptFLOptions(MethodOptions):
+    name: Literal["promptfl"] = "promptfl"
+    prompt: PromptOptions = Field(PromptOptions(), description="the prompt every client trains")
+
+
+class PromptFL(Method[ResidentClip]):
+    name: ClassVar[str] = "promptfl"
+    family: ClassVar[Literal["mllm", "clip"]] = "clip"
+    trust: ClassVar[Trust] = Trust(
+        aggregator=["prompt vectors after each round", "number of training examples", "class names"],
+        serving_host=["personal prompt vectors", "class names"],
+        client_only=["images", "labels", "image features", "optimiser state"],
+    )
+
+    def __init__(self, options: PromptFLOptions) -> None:
+        self.options: PromptFLOptions = options
+
+    def initial(self, model: ResidentClip, clients: Sequence[ClientInfo], seed: int) -> Tensors:
+        prompt = self.options.prompt
+        if prompt.words is not None:
+            return {"prompt": word_prompt(model.clip, prompt.words).cpu()}
+        shape = (prompt.length, prompt_width(model.clip))
+        return {"prompt": 0.02 * torch.randn(shape, generator=generator(seed, "prompt"))}
+
+    def build(self, model: ResidentClip, client: ClientInfo, state: Tensors, turn: Turn | None) -> Personal:
+        return PromptClassifier(model, client.class_names, state["prompt"])
+
+    def publish(self, model: ResidentClip, client: ClientInfo, state: Tensors) -> Artefact:
+        return Artefact("personal", {PROMPT: to_bytes(state)}, SUFFIX_TEMPLATE, client.class_names)
+
+    def publish_global(self, model: ResidentClip, clients: Sequence[ClientInfo], state: Tensors) -> Artefact:
+        every_class = dict.fromkeys(name for client in clients for name in client.class_names)
+        return Artefact("global", {PROMPT: to_bytes(state)}, SUFFIX_TEMPLATE, tuple(every_class))
+
+    def restore(self, files: Mapping[str, bytes]) -> Tensors:
+        return from_bytes(files[PROMPT])

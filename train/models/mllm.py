@@ -1,0 +1,205 @@
+"""A LLaVA with a 4-bit language model: loading, soft tokens, tokens, loss and greedy answers.
+
+Letters: B batch, N visual tokens, d width of the language model, L sequence length.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import BaseModel
+from torch import Tensor
+
+from adapters_store.base import QUANTISED, base_id
+from adapters_store.manifest import BaseRef, ImageTransform
+from adapters_store.personal.images import to_pixels
+from train.data import Example
+
+if TYPE_CHECKING:  # both are slow to import, and a configuration is checked without them
+    from peft import PeftModel
+    from transformers import LlavaForConditionalGeneration
+
+IGNORED = -100  # cross_entropy's label for tokens that are not the answer's
+
+
+@dataclass(frozen=True)
+class Turns:
+    """Question–answer turns ready for the language model; one entry a turn."""
+
+    soft: list[Tensor]  # (N, d)
+    tokens: list[list[int]]  # prompt and answer, the image placeholder N times
+    answer_starts: list[int]
+
+
+class Mllm:
+    """The resident base of family mllm; everything in it is frozen."""
+
+    family: Literal["mllm", "clip"] = "mllm"
+
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        *,
+        load_in_4bit: bool = True,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+        max_new_tokens: int = 32,
+    ) -> None:
+        from transformers import AutoTokenizer
+
+        quantization: Literal["nf4"] | None = "nf4" if load_in_4bit else None
+        self.base = BaseRef(id=base_id(folder, quantization), name=name, quantization=quantization)
+        self.model = load_llava(folder, load_in_4bit=load_in_4bit, dtype=dtype, device=device)
+        self.max_new_tokens = max_new_tokens
+        self.device = torch.device(device)
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        self.image_transform = _image_transform(folder)
+        self.adapted: PeftModel | None = None  # train/models/lora.py puts it there and swaps its tensors
+        self.adapter_shape: BaseModel | None = None
+        self.soft_cache: dict[str, Tensor] = {}  # one federation a process, so the example's uid is key enough
+
+    @property
+    def prompt_template(self) -> str:
+        """The Jinja chat template, as published with every artefact."""
+        return str(self.tokenizer.chat_template)
+
+    @torch.no_grad()
+    def soft_tokens(self, examples: Sequence[Example]) -> list[Tensor]:
+        """What the frozen vision tower and projector make of each image, (N, d) float32; computed once an image."""
+        missing = {example.uid: example for example in examples if example.uid not in self.soft_cache}
+        for chunk in _chunks(list(missing.values()), 64):
+            pixels = torch.stack([to_pixels(example.image, self.image_transform) for example in chunk])
+            pixels = pixels.to(self.device, self.model.dtype)
+            features = self.model.get_image_features(pixel_values=pixels).pooler_output
+            self.soft_cache.update((example.uid, soft.float()) for example, soft in zip(chunk, features, strict=True))
+        return [self.soft_cache[example.uid] for example in examples]
+
+    def tokenise(self, question: str, answer: str | None, visual_tokens: int) -> tuple[list[int], int]:
+        """Token ids of the rendered conversation, and where the answer starts; ``answer`` None leaves it open."""
+        content = [{"type": "image"}] * (visual_tokens > 0) + [{"type": "text", "text": question}]
+        asked = {"role": "user", "content": content}
+        prompt = self._render([asked], open_ended=True)
+        start = self._ids(prompt, visual_tokens)
+        if answer is None:
+            return start, len(start)
+        replied = {"role": "assistant", "content": [{"type": "text", "text": answer}]}
+        rest = self.tokenizer(
+            self._render([asked, replied], open_ended=False)[len(prompt) :], add_special_tokens=False
+        ).input_ids
+        if rest[-1] != self.tokenizer.eos_token_id:
+            rest = [*rest, self.tokenizer.eos_token_id]
+        return start + rest, len(start)
+
+    def turns(self, examples: Sequence[Example]) -> Turns:
+        soft = self.soft_tokens(examples)
+        tokenised = [self.tokenise(e.question, e.answer, len(s)) for e, s in zip(examples, soft, strict=True)]
+        return Turns(soft, [tokens for tokens, _ in tokenised], [start for _, start in tokenised])
+
+    def answer_loss(self, turns: Turns, rows: Sequence[int]) -> Tensor:
+        """Mean cross-entropy of these turns' answer tokens, with whatever adapter is in place."""
+        length = max(len(turns.tokens[row]) for row in rows)
+        padding = self.tokenizer.eos_token_id
+        tokens = torch.full((len(rows), length), padding, device=self.device)  # (B, L), padded on the right
+        labels = torch.full((len(rows), length), IGNORED, device=self.device)
+        mask = torch.zeros((len(rows), length), dtype=torch.long, device=self.device)
+        for i, row in enumerate(rows):
+            ids, start = turns.tokens[row], turns.answer_starts[row]
+            tokens[i, : len(ids)] = torch.tensor(ids)
+            labels[i, start : len(ids)] = tokens[i, start : len(ids)]
+            mask[i, : len(ids)] = 1
+        embeds = self.embed(tokens, [turns.soft[row] for row in rows])
+        hidden = self.model.model.language_model(inputs_embeds=embeds, attention_mask=mask).last_hidden_state
+        wanted = labels[:, 1:] != IGNORED
+        logits = self.model.lm_head(hidden[:, :-1][wanted])  # only where an answer token follows
+        return F.cross_entropy(logits.float(), labels[:, 1:][wanted])
+
+    @torch.no_grad()
+    def answer(self, examples: Sequence[Example], batch: int = 64) -> list[str]:
+        """Greedy answers, prompts of a batch padded on the left."""
+        answers: list[str] = []
+        for chunk in _chunks(list(examples), batch):
+            soft = self.soft_tokens(chunk)
+            prompts = [self.tokenise(e.question, None, len(s))[0] for e, s in zip(chunk, soft, strict=True)]
+            length = max(map(len, prompts))
+            tokens = torch.full((len(chunk), length), self.tokenizer.eos_token_id, device=self.device)
+            mask = torch.zeros_like(tokens)
+            for i, ids in enumerate(prompts):
+                tokens[i, length - len(ids) :] = torch.tensor(ids)
+                mask[i, length - len(ids) :] = 1
+            model: Any = self.model  # generate's own annotation does not admit a LLaVA
+            out = model.generate(
+                inputs_embeds=self.embed(tokens, soft),
+                attention_mask=mask,
+                max_new_tokens=self.max_new_tokens,
+                do_sample=False,
+                pad_token_id=self.tokenizer.eos_token_id,
+            )
+            answers += self.tokenizer.batch_decode(torch.as_tensor(out), skip_special_tokens=True)
+        return [answer.strip() for answer in answers]
+
+    def embed(self, tokens: Tensor, soft: Sequence[Tensor]) -> Tensor:
+        """Input embeddings (B, L, d): the tokens' own, the image placeholders replaced by the soft tokens."""
+        embeds: Tensor = self.model.get_input_embeddings()(tokens)
+        places = tokens == self.model.config.image_token_id
+        if places.any():
+            embeds = embeds.clone()
+            embeds[places] = torch.cat([s for s in soft if len(s)]).to(embeds.dtype)
+        return embeds
+
+    def _render(self, messages: list[dict[str, Any]], *, open_ended: bool) -> str:
+        return str(self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=open_ended))
+
+    def _ids(self, text: str, visual_tokens: int) -> list[int]:
+        ids = self.tokenizer(text, add_special_tokens=False).input_ids
+        image = self.model.config.image_token_id
+        return [token for i in ids for token in ([image] * visual_tokens if i == image else [i])]
+
+
+def load_llava(
+    folder: Path, *, load_in_4bit: bool, dtype: torch.dtype, device: torch.device | str = "cpu"
+) -> "LlavaForConditionalGeneration":
+    """The frozen LLaVA in evaluation mode; with ``load_in_4bit`` the tensors of ``QUANTISED`` are NF4, no others."""
+    from bitsandbytes.nn.modules import Linear4bit
+    from transformers import BitsAndBytesConfig, LlavaForConditionalGeneration
+
+    quantization = None
+    if load_in_4bit:
+        quantization = BitsAndBytesConfig(
+            load_in_4bit=True,
+            bnb_4bit_quant_type="nf4",
+            bnb_4bit_use_double_quant=True,
+            bnb_4bit_compute_dtype=dtype,
+            llm_int8_skip_modules=["model.vision_tower", "model.multi_modal_projector", "lm_head"],
+        )
+    model = LlavaForConditionalGeneration.from_pretrained(
+        folder, dtype=dtype, quantization_config=quantization, device_map={"": torch.device(device)}
+    )
+    for name, module in model.named_modules():
+        if isinstance(module, Linear4bit):
+            if not QUANTISED.search(f"{name}.weight"):
+                raise RuntimeError(f"{name} was quantised, but only the language model's layers may be")
+            # On CPUs with AVX512-BF16, bitsandbytes repacks the weight at the first evaluation forward; after that
+            # neither its dequantisation nor the gradient to the input is right.
+            module.support_avx512bf16_for_cpu = False
+    model.eval().requires_grad_(False)
+    return model
+
+
+def _image_transform(folder: Path) -> ImageTransform:
+    from transformers import AutoImageProcessor
+
+    processor = AutoImageProcessor.from_pretrained(folder)
+    size = processor.size
+    return ImageTransform(
+        size=size.get("shortest_edge") or size["height"],
+        mean=tuple(processor.image_mean),
+        std=tuple(processor.image_std),
+    )
+
+
+def _chunks(items: list[Example], size: int) -> list[list[Example]]:
+    return [items[i : i + size] for i in range(0, len(items), size)]

@@ -1,0 +1,35 @@
+"""The base a run names, loaded once in this process."""
+
+import torch
+
+from adapters_store.paths import resolve
+from train.config import RunConfig
+from train.methods.base import ClientInfo, Personal, ResidentModel
+from train.models.clip import ResidentClip, ZeroShotClassifier
+from train.models.lora import LoraPersonal
+from train.models.mllm import Mllm
+
+
+def load_resident(config: RunConfig, family: str, device: torch.device | str = "cpu") -> Mllm | ResidentClip:
+    """The frozen base of this family, on the device."""
+    base = config.base
+    folder = resolve(base.path)
+    if family == "clip":
+        return ResidentClip(base.path, folder, device, base.zero_shot_template)
+    dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}[base.dtype]
+    return Mllm(
+        base.path,
+        folder,
+        load_in_4bit=base.load_in_4bit,
+        dtype=dtype,
+        device=device,
+        max_new_tokens=config.evaluate.max_new_tokens,
+    )
+
+
+def zero_shot(model: ResidentModel, client: ClientInfo) -> Personal:
+    """The base itself, nothing personal on it: the first reference row of every table."""
+    if isinstance(model, ResidentClip):
+        return ZeroShotClassifier(model, client.class_names)
+    assert isinstance(model, Mllm)
+    return LoraPersonal(model, None, {})

@@ -1,0 +1,127 @@
+"""One run: data, base, the federation and its local reference, then results and publication."""
+
+import argparse
+import hashlib
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from accelerate import Accelerator
+
+from adapters_store.paths import GLOBAL, default_store
+from adapters_store.store import Store, StoreError
+from train.backends.base import Ending
+from train.backends.local import LocalBackend
+from train.checkpoint import Checkpoints
+from train.client import Site
+from train.config import RunConfig
+from train.data import build
+from train.log import RunLog, read_metrics
+from train.methods import build_method
+from train.methods.base import Artefact, ClientInfo, Method
+from train.methods.local import Local
+from train.models.resident import load_resident
+from train.publish import publish
+from train.results import draw_curves, summarise, table, write_json
+from train.rounds import Federation, RoundError
+from train.setup import RunError, claim_folder, run_folder, start_processes
+
+
+def start(config: RunConfig, options: argparse.Namespace) -> None:
+    """Plays the configuration in a folder of its own, or goes on in the one to resume. Raises RunError."""
+    folder = run_folder(config, options)
+    accelerator = start_processes(config, folder)
+    try:
+        Run(config, folder, accelerator).play()
+    except (RoundError, StoreError, ValueError, FileNotFoundError) as error:
+        raise RunError(str(error)) from error
+    finally:
+        accelerator.end_training()
+
+
+class Run:
+    """A configuration at work in a folder, on this process and its siblings."""
+
+    def __init__(self, config: RunConfig, folder: Path, accelerator: Accelerator) -> None:
+        self.config, self.folder, self.accelerator = config, folder, accelerator
+        self.method = build_method(config.method)
+        self.clients = {client.id: client for client in build(config.data, config.seed)}
+        self.infos = {c.id: ClientInfo(c.id, len(c.train), c.class_names) for c in self.clients.values()}
+        self.model = load_resident(config, self.method.family, accelerator.device)
+        if accelerator.is_main_process:
+            claim_folder(folder, config)
+            if config.tracking.report_to:
+                accelerator.init_trackers(config.tracking.project)
+
+    def play(self) -> None:
+        """Everything there is to do that is not done yet."""
+        endings, shared = self._federate(self.method, self.folder)
+        local: dict[str, Ending] = {}
+        if "local" in self.config.evaluate.references:
+            local, _ = self._federate(Local(self.method), self.folder / "local")
+        if self.accelerator.is_main_process:
+            results = self._results(endings, local)
+            if self.config.publish.enabled:
+                self._publish(endings, shared, results)
+
+    def _federate(self, method: Method[Any], folder: Path) -> tuple[dict[str, Ending], Artefact | None]:
+        """The loop on the main process, its commands on the others, which get nothing back."""
+        log = RunLog(folder / "metrics.jsonl", method.name, self._track)
+        site = Site(self.model, method, self.clients, self.infos, self.config.client, self.config.seed)
+        references = self.config.evaluate.references if method is self.method else ()
+        timeout = self.config.federation.round_timeout
+        backend = LocalBackend(self.accelerator, site, folder, timeout, references, log.client_done)
+        if not self.accelerator.is_main_process:
+            backend.serve()
+            return {}, None
+        infos = list(self.infos.values())
+        checkpoints = Checkpoints(folder / "checkpoints")
+        federation = Federation(
+            method, self.model, infos, self.config.federation, self.config.seed, backend, checkpoints, log
+        )
+        outcome = federation.run()
+        backend.stop()
+        return outcome
+
+    def _results(self, endings: Mapping[str, Ending], local: Mapping[str, Ending]) -> dict[str, Any]:
+        metrics = read_metrics(self.folder / "metrics.jsonl")
+        run = {
+            "method": self.method.name,
+            "family": self.method.family,
+            "seed": self.config.seed,
+            "rounds": self.config.federation.rounds,
+        }
+        n_test = {client.id: len(client.test) for client in self.clients.values()}
+        results = summarise(run, list(self.infos.values()), n_test, endings, local, metrics)
+        write_json(self.folder / "results.json", results)
+        draw_curves(results, metrics, self.folder / "curves.png")
+        RunLog(self.folder / "metrics.jsonl", self.method.name).console.print(table(results))
+        return results
+
+    def _publish(self, endings: Mapping[str, Ending], shared: Artefact | None, results: Mapping[str, Any]) -> None:
+        artefacts = {client: ending.artefact for client, ending in endings.items()}
+        reports = {entry["id"]: self._report(entry) for entry in results["clients"]}
+        if shared is not None:
+            artefacts[GLOBAL] = shared
+            reports[GLOBAL] = self._report({"mean": results["mean"], "worst": results["worst"]})
+        store = Store(self.config.publish.store or default_store())
+        activate = self.config.publish.activate
+        versions = publish(store, self.method, self.model, artefacts, reports, activate=activate)
+        write_json(self.folder / "versions.json", versions)
+        log = RunLog(self.folder / "metrics.jsonl", self.method.name, self._track)
+        log.say(f"published {len(versions)} versions to {store.root}")
+
+    def _report(self, evaluation: Mapping[str, Any]) -> dict[str, Any]:
+        """What came of this version, beside its manifest."""
+        return {
+            "evaluation": evaluation,
+            "run": self.folder.name,
+            "rounds": self.config.federation.rounds,
+            "config_digest": hashlib.sha256((self.folder / "config.json").read_bytes()).hexdigest()[:16],
+            "published": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        }
+
+    def _track(self, figures: Mapping[str, float], step: int) -> None:
+        if self.config.tracking.report_to:
+            self.accelerator.log(dict(figures), step=step)

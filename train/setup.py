@@ -1,0 +1,67 @@
+"""Before a run: its processes and threads, and its folder."""
+
+import argparse
+import datetime
+import json
+import os
+from pathlib import Path
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import InitProcessGroupKwargs
+
+from train.config import RunConfig
+
+PATIENCE = datetime.timedelta(days=1)  # how long a process waits for the others; accelerate says 30 minutes
+
+
+class RunError(Exception):
+    """One sentence: why the run cannot start or go on."""
+
+
+def start_processes(config: RunConfig, folder: Path) -> Accelerator:
+    """This process among those that accelerate launched; an error where there are not as many as the run asks for."""
+    try:
+        accelerator = Accelerator(
+            cpu=not torch.cuda.is_available(),
+            log_with=config.tracking.report_to,
+            project_dir=str(folder),
+            kwargs_handlers=[InitProcessGroupKwargs(timeout=PATIENCE)],
+        )
+    except (ImportError, ValueError) as error:
+        raise RunError(f"tracking.report_to: {config.tracking.report_to} cannot be used here ({error})") from error
+    asked, found = config.federation.processes, accelerator.num_processes
+    if asked is not None and asked != found:
+        raise RunError(
+            f"federation.processes: {asked} asked for, but accelerate started {found}; launch with "
+            "--config_file train/configs/accelerate/cpu2.yaml or one of its like"
+        )
+    torch.set_num_threads(config.federation.threads or default_threads(found))
+    return accelerator
+
+
+def default_threads(processes: int) -> int:
+    """Cores ÷ processes: two busy threads on one core are slower than one by far."""
+    return max(1, len(os.sched_getaffinity(0)) // processes)
+
+
+def run_folder(config: RunConfig, options: argparse.Namespace) -> Path:
+    """The folder to resume, or the new one; an error where it already holds a run, or holds none to resume."""
+    if options.resume is not None:
+        return Path(options.resume).resolve()
+    folder = Path(options.out or Path("runs") / f"{Path(options.config).stem}-{config.seed}")
+    if (folder / "config.json").exists():
+        raise RunError(f"--out: {folder} already holds a run; continue it with --resume {folder}, or name another")
+    return folder.resolve()
+
+
+def claim_folder(folder: Path, config: RunConfig) -> None:
+    """Writes the resolved configuration, the thread count among it: bits are equal only for equal thread counts."""
+    if (folder / "config.json").exists():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    federation = config.federation.model_copy(update={"threads": torch.get_num_threads()})
+    resolved = config.model_copy(update={"federation": federation}).model_dump(mode="json")
+    partial = folder / "config.json.partial"
+    partial.write_text(json.dumps(resolved, indent=2) + "\n")
+    partial.rename(folder / "config.json")
