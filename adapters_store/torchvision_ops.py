@@ -1,9 +1,9 @@
-"""Makes torchvision and transformers importable beside a torch build that the wheels around it were not compiled for.
+"""Makes torchvision, transformers and vLLM importable beside a torch build that the wheels around it do not fit.
 
-The torchvision and torchaudio wheels of package indexes are CUDA builds; beside the CPU build of torch their native
-libraries cannot load. open_clip, transformers and vLLM import torchvision, which then fails on operators that nobody
-here calls: declaring those operators first is enough. transformers imports torchaudio whenever it is installed: hiding
-it is enough. Where the native libraries load, nothing is changed.
+The torchvision, torchaudio and torchcodec wheels of package indexes are CUDA builds; beside the CPU build of torch their
+native libraries cannot load. open_clip, transformers and vLLM import torchvision, which then fails on operators that
+nobody here calls: declaring those operators first is enough. transformers and vLLM import the other two whenever they
+are installed: hiding them is enough. Where the native libraries load, nothing is changed.
 """
 
 import sys
@@ -18,14 +18,19 @@ SCHEMAS = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
 )
+UNUSED = {"torchaudio": "lib/_torchaudio*.so", "torchcodec": "libtorchcodec_image*.so"}
 _kept: list[Any] = []  # a torch.library.Library withdraws its operators when it is collected
 
 
 class _BeforeImport(MetaPathFinder):
-    """Acts at the moment torchvision or transformers is first imported, so that nobody pays for torch before."""
+    """Acts at the moment one of these packages is first imported, so that nobody pays for torch before."""
 
     def __init__(self) -> None:
-        self.pending = {"torchvision": _declare_missing_operators, "transformers": _hide_unloadable_torchaudio}
+        self.pending = {
+            "torchvision": _declare_missing_operators,
+            "transformers": _hide_unloadable,
+            "vllm": _hide_unloadable,
+        }
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -53,9 +58,10 @@ def _declare_missing_operators() -> None:
     _kept.append(library)
 
 
-def _hide_unloadable_torchaudio() -> None:
-    if "torchaudio" not in sys.modules and not _native_libraries_load("torchaudio", "lib/_torchaudio*.so"):
-        sys.modules["torchaudio"] = None  # type: ignore[assignment]  # the import system's own mark for "not here"
+def _hide_unloadable() -> None:
+    for package, libraries in UNUSED.items():
+        if package not in sys.modules and not _native_libraries_load(package, libraries):
+            sys.modules[package] = None  # type: ignore[assignment]  # the import system's own mark for "not here"
 
 
 def _native_libraries_load(package: str, pattern: str) -> bool:

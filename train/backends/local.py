@@ -1,9 +1,9 @@
 """One machine: accelerate starts a process a GPU (or several on a CPU), each acting for its share of the clients.
 
 The main process runs the loop; the others wait for its commands. Everything that passes between them is a file under
-the run folder: ``exchange/<turn>/down`` and ``up`` hold exactly the bytes a client is sent and uploads, ``private`` what
-stays with it. Results do not depend on the number of processes: a client's turn is a function of its parcel, its own
-state and seeds of its own.
+the run folder: ``exchange/<turn>/down`` and ``up`` hold exactly the bytes a client is sent and uploads, ``private``
+what stays with it. Results do not depend on the number of processes: a client's turn is a function of its parcel, its
+own state and seeds of its own.
 """
 
 import json
