@@ -1,0 +1,1 @@
+"""Parts of `train/pretrain.py`: how the embedded CLIP and LLaVA are made."""
