@@ -101,9 +101,9 @@ def build(gateway: Gateway) -> gr.Blocks:
 def sentence(found: Described) -> str:
     """What the person is told of the chosen model."""
     if found.version is None:
-        return f"**{found.id}** has no live version yet."
+        return f"**{found.id}** has no version that answers yet."
     does = "answers questions" if found.family == "mllm" else "sorts pictures into its classes"
-    return f"**{found.id}** {does}. Live version: `{found.version}`"
+    return f"**{found.id}** {does}. It is version `{found.version}`"
 
 
 def _empty(components: list[Any]) -> list[None]:

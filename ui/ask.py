@@ -1,5 +1,6 @@
 """Ask a question about a picture, or without one; the answer streams in with the version that gives it."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
@@ -46,7 +47,7 @@ def wire(
             raise gr.Error("Type a question first.", print_exception=False)
         if len(question) > LONGEST_QUESTION:
             raise gr.Error(f"The question is longer than {LONGEST_QUESTION} characters.", print_exception=False)
-        png = as_png(upload)
+        png = await asyncio.to_thread(as_png, upload)
         yield "", "…"
         with spoken():
             async for piece in gateway.ask(who.key, name, question.strip(), png):

@@ -1,5 +1,6 @@
 """Sort a picture into the client's own classes; the most probable ones with their probabilities."""
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +40,7 @@ def wire(
         who: Session | None, name: object, upload: dict[str, Any] | None
     ) -> tuple[dict[str, float], str]:
         who, name = permitted(who, name)
-        png = as_png(upload)
+        png = await asyncio.to_thread(as_png, upload)
         if png is None:
             raise gr.Error("Choose a picture first.", print_exception=False)
         with spoken():

@@ -3,12 +3,14 @@
 import base64
 import json
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
+
+T = TypeVar("T")
 
 
 class GatewayError(Exception):
@@ -17,7 +19,7 @@ class GatewayError(Exception):
 
 @dataclass(frozen=True)
 class Described:
-    """A client as its person may know it: family (mllm or clip) and version are None where nothing is live."""
+    """A client as its person may know it: family (mllm or clip) and version are None where nothing answers."""
 
     id: str
     family: str | None
@@ -50,13 +52,16 @@ class Gateway:
 
     async def login(self, key: str) -> list[str]:
         """The clients this key may use, sorted."""
-        found = await self._json("POST", "/v1/login", None, {"key": key})
-        return sorted(str(client) for client in found["clients"])
+        return await self._read(
+            "POST", "/v1/login", None, {"key": key}, lambda found: sorted(map(str, found["clients"]))
+        )
 
     async def describe(self, key: str, client: str) -> Described:
         """What answers for the client now."""
-        found = await self._json("GET", f"/v1/clients/{client}", key)
-        return Described(client, found.get("family"), found.get("live"))
+        path = f"/v1/clients/{client}"
+        return await self._read(
+            "GET", path, key, None, lambda found: Described(client, found["family"], found["answering"])
+        )
 
     async def ask(self, key: str, model: str, question: str, png: bytes | None) -> AsyncIterator[Piece]:
         """The answer as it grows, one piece for every chunk the gateway sends."""
@@ -79,13 +84,16 @@ class Gateway:
     async def classify(self, key: str, model: str, png: bytes, top_k: int) -> Classified:
         """The ``top_k`` most probable classes of the picture."""
         body = {"model": model, "image": data_url(png), "top_k": top_k}
-        found = await self._json("POST", "/v1/classify", key, body)
-        return Classified([(c["label"], c["probability"]) for c in found["classes"]], found["fedtailor"])
 
-    async def _json(self, method: str, path: str, key: str | None, body: object = None) -> dict[str, Any]:
+        def read(found: Any) -> Classified:
+            return Classified([(c["class_name"], float(c["probability"])) for c in found["top"]], found["fedtailor"])
+
+        return await self._read("POST", "/v1/classify", key, body, read)
+
+    async def _read(self, method: str, path: str, key: str | None, body: object, read: Callable[[Any], T]) -> T:
+        """What ``read`` makes of the JSON answer, which it may find to be of another shape than it should be."""
         async with self._sent(method, path, key, body) as response:
-            found: dict[str, Any] = json.loads(await response.aread())
-            return found
+            return read(json.loads(await response.aread()))
 
     @asynccontextmanager
     async def _sent(self, method: str, path: str, key: str | None, body: object) -> AsyncIterator[httpx.Response]:

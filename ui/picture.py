@@ -7,7 +7,8 @@ from typing import Any
 import gradio as gr
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-LARGEST_SIDE = 8192  # pixels
+MOST_PIXELS = 50_000_000  # of an upload
+SENT_SIDE = 1536  # pixels; encoders take a few hundred, and this stays below the gateway's size limit as PNG
 
 
 def as_png(upload: dict[str, Any] | None) -> bytes | None:
@@ -15,18 +16,25 @@ def as_png(upload: dict[str, Any] | None) -> bytes | None:
     if upload is None:
         return None
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(upload["path"]) as image:
-                if max(image.size) > LARGEST_SIDE:
-                    size = f"{image.width} × {image.height}"
-                    raise gr.Error(f"The image is {size} pixels; at most {LARGEST_SIDE} a side.", print_exception=False)
-                upright = ImageOps.exif_transpose(image).convert("RGB")
-    except (UnidentifiedImageError, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        upright = _upright(upload["path"])
+    except (UnidentifiedImageError, Image.DecompressionBombError) as error:
         raise gr.Error("That file is not an image this page can read.", print_exception=False) from error
     except (OSError, SyntaxError, ValueError) as error:  # what Pillow raises on a file that breaks off
         raise gr.Error("That image is damaged and cannot be read.", print_exception=False) from error
+    if upright is None:
+        raise gr.Error(f"That image has more than {MOST_PIXELS // 10**6} million pixels.", print_exception=False)
     upright.info.clear()
+    upright.thumbnail((SENT_SIDE, SENT_SIDE))  # leaves a smaller picture as it is
     out = io.BytesIO()
     upright.save(out, "PNG")
     return out.getvalue()
+
+
+def _upright(path: str) -> Image.Image | None:
+    """The picture turned as it is seen; None where it is too large, found before any pixel is decoded."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the limit is ours
+        with Image.open(path) as image:
+            if image.width * image.height > MOST_PIXELS:
+                return None
+            return ImageOps.exif_transpose(image).convert("RGB")
