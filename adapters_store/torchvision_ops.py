@@ -1,8 +1,8 @@
 """Makes torchvision, transformers and vLLM importable beside a torch build that the wheels around it do not fit.
 
-The torchvision, torchaudio and torchcodec wheels of package indexes are CUDA builds; beside the CPU build of torch their
-native libraries cannot load. open_clip, transformers and vLLM import torchvision, which then fails on operators that
-nobody here calls: declaring those operators first is enough. transformers and vLLM import the other two whenever they
+The torchvision, torchaudio and torchcodec wheels of package indexes are CUDA builds; beside the CPU build of torch
+their native libraries cannot load. open_clip, transformers and vLLM import torchvision, which then fails on operators
+that nobody here calls: declaring them first is enough. transformers and vLLM import the other two whenever they
 are installed: hiding them is enough. Where the native libraries load, nothing is changed.
 """
 
