@@ -1,0 +1,1 @@
+"""The gateway: every client's own model behind one OpenAI-compatible address, answered by vLLM."""

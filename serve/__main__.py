@@ -1,0 +1,79 @@
+"""``python -m serve [run] …`` starts the gateway; ``python -m serve keys add|list|remove`` looks after its keys."""
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+from pydantic_settings import CliApp
+
+from adapters_store.paths import default_store
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit status: 0, or 1 after one sentence on standard error."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        if words[:1] == ["keys"]:
+            return _keys(words[1:])
+        return _run(words[1:] if words[:1] == ["run"] else words)
+    except ValidationError as error:
+        first = error.errors()[0]
+        print(f"serve: --{'.'.join(map(str, first['loc']))}: {first['msg']}", file=sys.stderr)
+    except (OSError, ValueError) as error:
+        print(f"serve: {error}", file=sys.stderr)
+    return 1
+
+
+def _run(words: list[str]) -> int:
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # bases are folders; nothing is looked up at run time
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # the engine needs the core that waiting threads would spin on
+    from serve.settings import Settings
+
+    settings = CliApp.run(Settings, words)
+    import uvicorn
+
+    from serve.app import create_app
+
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("serve").setLevel(logging.INFO)
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it warns of kernels that are not needed
+    print(f"gateway on http://{settings.host}:{settings.port} (store {settings.store})", flush=True)
+    uvicorn.run(create_app(settings), host=settings.host, port=settings.port, log_level="warning", access_log=False)
+    return 0
+
+
+def _keys(words: list[str]) -> int:
+    from serve.auth import Keys
+
+    asked = _keys_parser().parse_args(words)
+    keys = Keys(asked.store)
+    if asked.action == "add":
+        print(keys.add(asked.client, asked.admin))
+    elif asked.action == "remove":
+        print(f"removed {keys.remove(asked.digest)[:12]}")
+    else:
+        for digest, entry in keys.entries().items():
+            print(digest[:12], "admin" if entry["admin"] else "     ", " ".join(entry["clients"]))
+    return 0
+
+
+def _keys_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m serve keys", description="Keys of a store's gateway.")
+    default = Path(os.environ.get("FEDTAILOR_STORE", default_store()))
+    parser.add_argument("--store", type=Path, default=default, help="store the keys are for (default: %(default)s)")
+    actions = parser.add_subparsers(dest="action", required=True)
+    add = actions.add_parser("add", help="make a key for these clients and print it, once")
+    add.add_argument("client", nargs="*", help="client ids the key opens")
+    add.add_argument("--admin", action="store_true", help="opens every client and the administration")
+    actions.add_parser("list", help="digests of the keys, and what each opens")
+    remove = actions.add_parser("remove", help="take a key away")
+    remove.add_argument("digest", help="the beginning of its digest, as listed")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""A conversation with one subject: images to soft tokens, messages to a prompt, the answer to OpenAI's shape."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from PIL import Image
+
+from serve.engine import Engine
+from serve.errors import invalid
+from serve.images import bytes_of_data_url, decode_image
+from serve.schemas import ChatRequest, ImagePart, Message
+from serve.settings import Settings
+from serve.soft_tokens import SoftTokens, engine_payload
+from serve.subjects import Subject
+from serve.templates import Prompts
+
+MESSAGE_FIELDS = ("role", "content", "refusal")
+CHOICE_FIELDS = ("index", "message", "delta", "logprobs", "finish_reason", "token_ids")
+USAGE_FIELDS = ("prompt_tokens", "completion_tokens", "total_tokens")
+
+
+class Chat:
+    """Answers over the engine. Torch and image work happen off the event loop."""
+
+    def __init__(self, engine: Engine, soft_tokens: SoftTokens, prompts: Prompts, settings: Settings) -> None:
+        self._engine = engine
+        self._soft_tokens = soft_tokens
+        self._prompts = prompts
+        self._settings = settings
+
+    async def answer(self, request: ChatRequest, subject: Subject) -> dict[str, Any]:
+        """The whole answer."""
+        client = self._engine.require_up()
+        return shaped(await client.chat(await self._engine_request(request, subject)), subject)
+
+    async def stream(self, request: ChatRequest, subject: Subject) -> AsyncIterator[dict[str, Any]]:
+        """The answer chunk by chunk, each in OpenAI's shape."""
+        client = self._engine.require_up()
+        body = await self._engine_request(request, subject)
+        if request.stream_options is not None:
+            body["stream_options"] = {"include_usage": request.stream_options.include_usage}
+        async for chunk in client.stream(body):
+            yield shaped(chunk, subject)
+
+    async def _engine_request(self, request: ChatRequest, subject: Subject) -> dict[str, Any]:
+        check_conversation(request.messages)
+        prompt = self._prompts.render(subject.prompt_template, request.messages)
+        images = await asyncio.to_thread(self._decode, request.messages)
+        tokens = await asyncio.gather(
+            *(self._soft_tokens(subject.client, image, subject.image_transform) for image in images)
+        )
+        width, limit = self._soft_tokens.width, self._soft_tokens.limit
+        embeds = [{"type": "image_embeds", "image_embeds": engine_payload(t, width, limit)} for t in tokens]
+        return {
+            "temperature": self._settings.default_temperature,
+            **request.sampling(),
+            "model": subject.name,
+            "messages": [{"role": "user", "content": [*embeds, {"type": "text", "text": prompt}]}],
+            "max_tokens": request.answer_tokens or self._settings.default_max_tokens,
+            "add_special_tokens": False,  # the template wrote them
+            "cache_salt": subject.client,  # no client can time what another asked
+        }
+
+    def _decode(self, messages: Sequence[Message]) -> list[Image.Image]:
+        urls = [
+            (part.image_url.url, f"messages.{index}.content.{place}.image_url.url")
+            for index, message in enumerate(messages)
+            for place, part in enumerate(message.parts)
+            if isinstance(part, ImagePart)
+        ]
+        if len(urls) > self._settings.max_images:
+            raise invalid(f"messages hold {len(urls)} images: at most {self._settings.max_images} are read", "messages")
+        settings = self._settings
+        return [decode_image(bytes_of_data_url(url, settings, where), settings, where) for url, where in urls]
+
+
+def check_conversation(messages: Sequence[Message]) -> None:
+    """400 unless the last word is the user's and no message of theirs is empty."""
+    for index, message in enumerate(messages):
+        said = any(isinstance(part, ImagePart) or part.text.strip() for part in message.parts)
+        if message.role == "user" and not said:
+            raise invalid(f"messages.{index} is empty: it needs text or an image", f"messages.{index}.content")
+        if message.role != "user" and any(isinstance(part, ImagePart) for part in message.parts):
+            raise invalid(
+                f"messages.{index} holds an image: only messages of the user may", f"messages.{index}.content"
+            )
+    if messages[-1].role != "user":
+        raise invalid(f"the last message is from {messages[-1].role!r}: it must be from 'user'", "messages")
+
+
+def shaped(answer: dict[str, Any], subject: Subject) -> dict[str, Any]:
+    """An answer of vLLM, or a chunk of one, with OpenAI's fields only, and ours that says who answered."""
+    usage = answer.get("usage")
+    return {
+        "id": answer["id"],
+        "object": answer["object"],
+        "created": answer["created"],
+        "model": subject.name,
+        "choices": [_choice(choice) for choice in answer["choices"]],
+        **({"usage": {name: usage[name] for name in USAGE_FIELDS if name in usage}} if usage else {}),
+        "fedtailor": subject.identity,
+    }
+
+
+def _choice(choice: dict[str, Any]) -> dict[str, Any]:
+    kept = {name: choice[name] for name in CHOICE_FIELDS if name in choice}
+    for said in ("message", "delta"):
+        if said in kept:
+            kept[said] = {name: value for name, value in kept[said].items() if name in MESSAGE_FIELDS}
+    if kept.get("token_ids") is None:
+        kept.pop("token_ids", None)
+    return kept

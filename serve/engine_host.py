@@ -1,0 +1,42 @@
+"""The engine as a place for adapters: loads one, tries it, forgets it."""
+
+from serve.engine import Engine
+from serve.errors import GatewayError
+from serve.subjects import Subject
+
+PROBE = {"messages": [{"role": "user", "content": "?"}], "temperature": 0, "max_tokens": 1, "logprobs": True}
+
+
+class EngineHost:
+    """Where adapters over the LLaVA base live. ``generation`` changes when everything loaded before is gone."""
+
+    def __init__(self, engine: Engine, base_id: str, max_rank: int) -> None:
+        self._engine = engine
+        self.base_id = base_id
+        self.max_rank: int | None = max_rank
+
+    @property
+    def generation(self) -> int | None:
+        """The engine's start this belongs to, or None while it is not up."""
+        return self._engine.generation if self._engine.state == "up" else None
+
+    def require_up(self) -> None:
+        """503 while the engine is not up."""
+        self._engine.require_up()
+
+    async def load(self, subject: Subject) -> None:
+        """Loads the adapter, and has it say one token: a number that is not finite shows here and not to a user."""
+        client = self._engine.require_up()
+        if subject.name not in await client.models():
+            await client.load(subject.name, subject.folder)
+        try:
+            await client.chat(PROBE | {"model": subject.name, "cache_salt": subject.client})
+        except GatewayError:
+            await client.unload(subject.name)
+            raise
+
+    async def unload(self, subject: Subject) -> None:
+        """Makes room; nothing to do where the engine has been started anew since."""
+        client = self._engine.require_up()
+        if subject.name in await client.models():
+            await client.unload(subject.name)

@@ -1,0 +1,146 @@
+"""The gateway's parts, put together once: keys, store, engine, encoders, and who answers what."""
+
+import asyncio
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from adapters_store.base import base_id, export_base
+from adapters_store.store import Store, StoreError
+from serve.adapters import Adapters
+from serve.auth import Access, Keys
+from serve.chat import Chat
+from serve.classify import Classifier
+from serve.engine import Engine
+from serve.engine_host import EngineHost
+from serve.errors import GatewayError, invalid
+from serve.metrics import Metrics
+from serve.residents import Host, Resident
+from serve.settings import Settings
+from serve.soft_tokens import SoftTokens
+from serve.subjects import Subject, of_base
+from serve.templates import Prompts
+from serve.zero_adapter import write_zero_adapter
+
+log = logging.getLogger(__name__)
+
+
+class Gateway:
+    """Everything behind the routes. ``start`` returns once requests can be taken; the engine follows by itself."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.store = Store(settings.store)
+        self.keys = Keys(settings.store)
+        self.metrics = Metrics()
+        self.engine: Engine | None = None
+        self.classifier: Classifier | None = None
+        self._chat: Chat | None = None
+        self._soft_tokens: SoftTokens | None = None
+        self._adapters: Adapters | None = None
+        self._watch: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Starts the engine first, since it takes longest, and loads the encoders meanwhile."""
+        torch.set_num_threads(self.settings.torch_threads)
+        hosts: dict[str, Host] = {}
+        fixed: list[Subject] = []
+        if self.settings.base is not None:
+            hosts["mllm"], base = await self._start_engine(self.settings.base)
+            fixed.append(base)
+        if self.settings.clip is not None:
+            self.classifier = await asyncio.to_thread(Classifier, self.settings.clip, self.settings)
+            hosts["clip"] = self.classifier
+        self._adapters = Adapters(self.store, hosts, fixed, self.settings)
+        self._watch = asyncio.create_task(self._adapters.run(), name="adapters")
+
+    async def stop(self) -> None:
+        """Ends everything that was started."""
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.gather(self._watch, return_exceptions=True)
+        for part in (self._soft_tokens, self.classifier):
+            if part is not None:
+                await part.close()
+        if self.engine is not None:
+            await self.engine.stop()
+
+    @property
+    def adapters(self) -> Adapters:
+        """The versions in use, once started."""
+        assert self._adapters is not None, "the gateway has not been started"
+        return self._adapters
+
+    async def _start_engine(self, base: Path) -> tuple[EngineHost, Subject]:
+        began = time.monotonic()
+        identity = await asyncio.to_thread(base_id, base, self.settings.nf4)
+        exported = await asyncio.to_thread(
+            export_base, base, self.settings.exports, self.settings.nf4, self.settings.dtype
+        )
+        self.engine = Engine(exported, self.settings, self._engine_changed)
+        self.engine.start()
+        await asyncio.sleep(0)  # the process is started before the encoders take the time
+        self._soft_tokens = await asyncio.to_thread(SoftTokens, base, self.settings)
+        self._chat = Chat(self.engine, self._soft_tokens, Prompts(base), self.settings)
+        zero = write_zero_adapter(exported, self.engine.private / "zero")
+        log.info("base %s (%s), encoders ready after %.1f s", identity, base, time.monotonic() - began)
+        return EngineHost(self.engine, identity, self.settings.max_lora_rank), of_base(base, identity, zero)
+
+    def _engine_changed(self) -> None:
+        if self._adapters is not None:
+            self._adapters.wake()
+
+    @property
+    def ready(self) -> bool:
+        """Whether everything that was asked for at the start can answer."""
+        return self._adapters is not None and self._adapters.ready
+
+    async def lease(self, access: Access, model: str) -> Resident:
+        """What answers under that model name, for whoever holds the key: 404 unknown, 403 somebody else's."""
+        client, _, version = model.partition("@")
+        if not access.allows(client):
+            self.require_known(client)
+            raise GatewayError(403, f"this key does not open client {client!r}", "model")
+        if "@" in model and not version:
+            raise invalid(f"model {model!r} names no version after the @", "model")
+        return await self.adapters.lease(client, version or None)
+
+    def require_known(self, client: str) -> None:
+        """404 where the store has no client of that id."""
+        try:
+            known = self.store.versions(client)
+        except StoreError as error:
+            raise GatewayError(404, str(error), "model") from error
+        if not known:
+            raise GatewayError(404, f"client {client!r} is not known here", "model")
+
+    def chat_with(self, subject: Subject) -> Chat:
+        """The chat of a subject that can; 400 where it classifies images instead."""
+        if subject.family != "mllm" or self._chat is None:
+            raise invalid(f"client {subject.client!r} names images and does not chat: use /v1/classify", "model")
+        return self._chat
+
+    def classify_with(self, subject: Subject) -> Classifier:
+        """The classifier of a subject that has classes; 400 where it chats instead."""
+        if subject.family != "clip" or self.classifier is None:
+            raise invalid(f"client {subject.client!r} chats and has no classes: use /v1/chat/completions", "model")
+        return self.classifier
+
+    def models(self, access: Access) -> list[dict[str, Any]]:
+        """What the key may use and what answers now, as OpenAI lists models."""
+        names = [*self.store.clients(), "base"]
+        live = [self.adapters.live(name) for name in names if access.allows(name)]
+        return [
+            {
+                "id": subject.client,
+                "object": "model",
+                "created": 0,
+                "owned_by": "fedtailor",
+                "fedtailor": {**subject.identity, "family": subject.family},
+            }
+            for subject in live
+            if subject is not None
+        ]

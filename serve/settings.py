@@ -1,0 +1,75 @@
+"""Everything about the gateway that can be set: by command line, by ``FEDTAILOR_*`` variables, else these defaults."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from adapters_store.paths import default_store, resolve
+
+MIB = 1 << 20
+
+
+class Settings(BaseSettings):
+    """Gateway and engine of one base. Paths are taken from the working directory, else from the project's folder."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="FEDTAILOR_", extra="forbid", frozen=True, cli_prog_name="python -m serve", cli_kebab_case=True
+    )
+
+    store: Path = Field(default_factory=default_store, description="store of published versions; holds keys.json too")
+    host: str = Field("127.0.0.1", description="address to listen on")
+    port: int = Field(8000, ge=1, le=65535, description="port to listen on")
+    base: Path | None = Field(Path("bases/tiny/llava"), description="LLaVA folder answered over; 'none': no engine")
+    clip: Path | None = Field(Path("bases/tiny/clip"), description="open_clip folder classified over; 'none': without")
+    quantization: Literal["nf4", "none"] = Field("nf4", description="what training did to the base's language model")
+    exports: Path = Field(Path("bases/.exports"), description="where the dequantised base is kept between starts")
+    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="numbers the engine computes in")
+
+    max_lora_rank: Literal[1, 8, 16, 32, 64, 128, 256, 320, 512] = Field(16, description="largest rank served")
+    max_loras: int = Field(8, ge=2, description="adapters in one batch of the engine")
+    max_cpu_loras: int = Field(64, ge=2, description="adapters the engine keeps in memory; others are read again")
+    max_model_len: int | None = Field(
+        None, ge=64, description="prompt and answer together, in tokens; default: the base's"
+    )
+    max_num_seqs: int = Field(32, ge=1, description="answers the engine works on at once")
+    kv_cache_gib: int = Field(1, ge=1, description="memory for attention caches, in GiB (CPU engine)")
+    gpu_memory_utilization: float = Field(0.85, gt=0, le=1, description="share of the GPU's memory (CUDA engine)")
+    engine_threads: int = Field(1, ge=1, description="CPU threads of the engine's tensor work")
+    engine_args: list[str] = Field([], description="further arguments for vLLM's API server, as a JSON list")
+    engine_log: Path | None = Field(None, description="file for the engine's output; default: in the private folder")
+    engine_start_timeout_s: float = Field(600, gt=0, description="seconds the engine may take to start")
+    stop_grace_s: float = Field(5, gt=0, description="seconds the engine gets to end by itself")
+
+    torch_threads: int = Field(1, ge=1, description="CPU threads of the gateway's own tensor work")
+    max_wait_ms: float = Field(2, ge=0, description="milliseconds an image waits for others to share its batch")
+    max_batch: int = Field(16, ge=1, description="images in one batch of an encoder")
+    cache_mib: int = Field(256, ge=0, description="memory for encoded images, in MiB")
+
+    watch_interval_s: float = Field(0.5, gt=0, description="seconds between two looks at the store")
+    retry_refused_s: float = Field(30, gt=0, description="seconds until a refused version is looked at again")
+    drain_timeout_s: float = Field(120, gt=0, description="seconds a replaced version keeps answering what it began")
+    answer_timeout_s: float = Field(300, gt=0, description="seconds the engine may be silent during an answer")
+
+    max_body_bytes: int = Field(32 * MIB, ge=1024, description="largest request body")
+    max_image_bytes: int = Field(8 * MIB, ge=1024, description="largest image file")
+    max_image_pixels: int = Field(32_000_000, ge=1, description="largest image, width times height")
+    max_images: int = Field(8, ge=1, description="images in one conversation")
+    default_max_tokens: int = Field(256, ge=1, description="answer length where the request names none")
+    default_temperature: float = Field(0.0, ge=0, le=2, description="where the request names none; 0 is greedy")
+
+    @field_validator("base", "clip", mode="before")
+    @classmethod
+    def _none(cls, value: object) -> object:
+        return None if value in ("none", "") else value
+
+    @field_validator("base", "clip", "exports")
+    @classmethod
+    def _found(cls, value: Path | None) -> Path | None:
+        return None if value is None else resolve(value)
+
+    @property
+    def nf4(self) -> Literal["nf4"] | None:
+        """The quantisation as the base's identity wants it."""
+        return "nf4" if self.quantization == "nf4" else None
