@@ -1,5 +1,6 @@
 """Where the store is, and which names may become part of a path in it."""
 
+import os
 import re
 from pathlib import Path
 
@@ -17,8 +18,9 @@ FILE_NAME = re.compile(
 
 
 def default_store() -> Path:
-    """The store used when none is named: ``adapters_store/published`` beside this package."""
-    return PROJECT_ROOT / "adapters_store" / "published"
+    """The store used when none is named: ``$FEDTAILOR_STORE``, else ``adapters_store/published`` of this project."""
+    named = os.environ.get("FEDTAILOR_STORE")
+    return resolve(named) if named else PROJECT_ROOT / "adapters_store" / "published"
 
 
 def resolve(path: str | Path) -> Path:
