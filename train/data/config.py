@@ -14,11 +14,11 @@ Partition = Literal["pathological", "dirichlet", "style", "task", "task_style"]
 
 
 class DataConfig(BaseModel):
-    """The embedded federated data. A client has one style (scenes), one task (or, with partition `style`, all of them)."""
+    """The embedded federated data. A client has one style; one task or, with partition `style`, all."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: Literal["scenes", "digits"] = Field("scenes", description="scenes: rendered; digits: scikit-learn's handwriting")
+    name: Literal["scenes", "digits"] = Field("scenes", description="scenes: rendered; digits: scikit-learn's")
     clients: Annotated[int, Field(ge=1, le=1000, description="number of clients")] = 4
     partition: Partition = Field(
         "style",
@@ -39,7 +39,9 @@ class DataConfig(BaseModel):
     train_per_client: Annotated[int, Field(ge=1, le=100_000, description="training examples a client")] = 200
     val_per_client: Annotated[int, Field(ge=0, le=100_000, description="validation examples a client")] = 50
     test_per_client: Annotated[int, Field(ge=1, le=100_000, description="test examples a client")] = 100
-    few_shot: Annotated[int, Field(ge=1, description="training examples a class instead of train_per_client")] | None = None
+    few_shot: (
+        Annotated[int, Field(ge=1, description="training examples a class instead of train_per_client")] | None
+    ) = None
 
     @property
     def classify(self) -> bool:
@@ -55,12 +57,14 @@ class DataConfig(BaseModel):
         if self.name == "digits" and self.partition not in ("pathological", "dirichlet"):
             raise ValueError(f"partition: found {self.partition!r}, digits allow 'pathological' or 'dirichlet'")
         if self.name == "scenes" and not self.classify and self.partition in ("pathological", "dirichlet"):
-            raise ValueError(
-                f"partition: found {self.partition!r}, which divides classes: tasks must be ['classify'] (or name 'digits')"
-            )
+            raise ValueError(f"partition: found {self.partition!r}, which divides classes: tasks must be ['classify']")
         if self.few_shot is not None and not self.classify:
             raise ValueError(f"few_shot: found {self.few_shot}, it counts examples a class: tasks must be ['classify']")
-        pool = len(DIGITS) if self.name == "digits" else len(SHAPES) * (1 if self.colour == "one_per_client" else len(COLOURS))
+        pool = (
+            len(DIGITS)
+            if self.name == "digits"
+            else len(SHAPES) * (1 if self.colour == "one_per_client" else len(COLOURS))
+        )
         if self.classify and self.classes_per_client > pool:
             raise ValueError(f"classes_per_client: found {self.classes_per_client}, at most {pool} exist here")
         return self

@@ -88,8 +88,10 @@ def _build_questions(config: DataConfig, seed: int) -> list[ClientData]:
         pairs = [(style, config.tasks) for style in take_turns(config.styles, config.clients)]
     elif config.partition == "task":
         style_of = take_turns(config.styles, config.clients)
-        pairs = [(style_of[i // len(config.tasks) % len(config.styles)], (task,))
-                 for i, task in enumerate(take_turns(config.tasks, config.clients))]
+        pairs = [
+            (style_of[i // len(config.tasks) % len(config.styles)], (task,))
+            for i, task in enumerate(take_turns(config.tasks, config.clients))
+        ]
     else:
         product = [(style, (task,)) for task in config.tasks for style in config.styles]
         pairs = take_turns(product, config.clients)
@@ -170,8 +172,15 @@ def _objects(
     )
     images, _ = _paint(single_objects(torch.from_numpy(classes[labels]), generator), style, generator)
     return tuple(
-        Example(image, "", object_name(*divmod(int(classes[label]), len(COLOURS))), "classify", int(label),
-                f"scenes-{prefix}-{i}", style)
+        Example(
+            image,
+            "",
+            object_name(*divmod(int(classes[label]), len(COLOURS))),
+            "classify",
+            int(label),
+            f"scenes-{prefix}-{i}",
+            style,
+        )
         for i, (image, label) in enumerate(zip(images, labels, strict=True))
     )
 
@@ -201,7 +210,7 @@ def _build_digits(config: DataConfig, seed: int) -> list[ClientData]:
 def _divide(
     rows: NDArray[np.int64], labels: NDArray[np.int64], config: DataConfig, classes: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """A client's training pool cut in two: training examples (`few_shot` a class where asked for) and validation ones."""
+    """A client's training pool cut in two: training examples (where asked, `few_shot` a class), validation ones."""
     if config.few_shot is None:
         size = min(_sizes(config, classes)[0], max(1, len(rows) - config.val_per_client))
         return rows[:size], rows[size : size + config.val_per_client]

@@ -1,7 +1,6 @@
 """Signed-distance templates of the ten shapes and of the ten digits in many fonts.
 
-The templates lie beside this file, so no font is needed to render. `python -m train.data.glyphs FOLDER…` makes them anew
-from the fonts found under FOLDER.
+The templates lie beside this file, so no font is needed to render. `python -m train.data.glyphs FONT…` makes them anew.
 """
 
 import argparse
@@ -114,7 +113,7 @@ def _draw_digit(font: ImageFont.FreeTypeFont, digit: int) -> Image.Image:
 
 
 def signed_distance(image: Image.Image) -> NDArray[np.uint8]:
-    """(40, 40) template of a white glyph on black: 128 at its edge, 255 and 0 at 6 template pixels inside and outside."""
+    """(40, 40) template of a white glyph on black: 128 at its edge, 255 and 1 at 6 pixels inside and outside."""
     from scipy.ndimage import distance_transform_edt
 
     box = image.getbbox()

@@ -33,10 +33,13 @@ class Handwriting(NamedTuple):
 
 
 def to_pictures(
-    grey: torch.Tensor, edge: int = EDGE, level: float = INK_LEVEL, sharpness: float = SHARPNESS,
+    grey: torch.Tensor,
+    edge: int = EDGE,
+    level: float = INK_LEVEL,
+    sharpness: float = SHARPNESS,
     paper: tuple[float, float] = PAPER,
 ) -> torch.Tensor:
-    """(N, 3, 64, 64) pictures in 0–1 of (N, 8, 8) ink in 0–1: enlarged, strokes sharpened, in the middle of plain paper."""
+    """(N, 3, 64, 64) pictures in 0–1 of (N, 8, 8) ink in 0–1: enlarged, strokes sharpened, amid plain paper."""
     large = F.interpolate(grey[:, None], (edge, edge), mode="bicubic", align_corners=False)
     before = (64 - edge) // 2
     ink = torch.sigmoid(sharpness * (F.pad(large, (before, 64 - edge - before) * 2) - level) * 2)

@@ -10,10 +10,10 @@ T = TypeVar("T")
 
 
 def pathological(classes: int, clients: int, per_client: int, rng: np.random.Generator) -> list[tuple[int, ...]]:
-    """Disjoint classes: `per_client` class indices for each client, no class twice."""
+    """Disjoint classes: `per_client` class indices for each client, none twice."""
     if clients * per_client > classes:
         raise ValueError(
-            f"classes_per_client: {clients} clients × {per_client} classes need {clients * per_client} disjoint classes,"
+            f"classes_per_client: {clients} clients × {per_client} classes need {clients * per_client} disjoint ones,"
             f" there are {classes}"
         )
     order = rng.permutation(classes)[: clients * per_client]
@@ -21,16 +21,16 @@ def pathological(classes: int, clients: int, per_client: int, rng: np.random.Gen
 
 
 def dirichlet_shares(classes: int, clients: int, alpha: float, rng: np.random.Generator) -> NDArray[np.float64]:
-    """(clients, classes) share of each class that each client gets, Dirichlet(α) over the clients; columns sum to 1.
+    """(clients, classes) share of each class that each client gets, Dirichlet(α); columns sum to 1.
 
-    Small α: few clients hold most of a class. A draw that leaves a client less than a fifth of its fair share is repeated.
+    Small α: few clients hold most of a class. A draw that leaves a client under a fifth of its fair share is repeated.
     """
     for _ in range(10_000):
         shares = rng.dirichlet(np.full(clients, alpha), size=classes).T
         if shares.sum(1).min() >= 0.2 * classes / clients:
             return shares
     raise ValueError(
-        f"alpha: found {alpha}, for {clients} clients and {classes} classes it leaves some client nearly empty; raise it"
+        f"alpha: found {alpha}, for {clients} clients and {classes} classes some client stays nearly empty; raise it"
     )
 
 

@@ -1,10 +1,11 @@
 """Questions and answers about a scene, for every task of the embedded world.
 
-A box is written `box x0 y0 x1 y1`: first and last column and row of the object, inclusive, 0–63 from the top left corner.
+A box is written `box x0 y0 x1 y1`: first and last column and row of the object, inclusive, 0–63 from the top left.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from random import Random
 from typing import Final
 
@@ -79,17 +80,15 @@ TEXT_TURNS: Final[tuple[Turn, ...]] = (
     ("How many sides does a diamond have?", "four"),
     ("How many points does a star have?", "five"),
     ("How many sides does a circle have?", "zero"),
-    *((f"What comes after {a}?", b) for a, b in zip(DIGITS, DIGITS[1:], strict=False)),
-    *((f"What comes before {b}?", a) for a, b in zip(DIGITS, DIGITS[1:], strict=False)),
+    *((f"What comes after {a}?", b) for a, b in pairwise(DIGITS)),
+    *((f"What comes before {b}?", a) for a, b in pairwise(DIGITS)),
 )
 """Questions that need no image."""
 
 
 def things(scenes: Scenes, boxes: Tensor) -> list[list[Thing]]:
     """The objects of every scene, from left to right; boxes (B, K, 4) as `render.boxes` returns them."""
-    columns = zip(
-        scenes.glyph.tolist(), scenes.colour.tolist(), scenes.centre.tolist(), boxes.tolist(), strict=True
-    )
+    columns = zip(scenes.glyph.tolist(), scenes.colour.tolist(), scenes.centre.tolist(), boxes.tolist(), strict=True)
     return [
         sorted(
             (
@@ -108,7 +107,7 @@ def _with_article(name: str) -> str:
 
 
 def caption(scene: list[Thing]) -> str:
-    """"a red star, a blue ring and an orange moon", from left to right."""
+    """ "a red star, a blue ring and an orange moon", from left to right."""
     names = [_with_article(thing.name) for thing in scene]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 

@@ -70,7 +70,7 @@ def _uniform(generator: torch.Generator, low: float, high: float, *shape: int) -
 
 
 def _draw_pairs(weights: Tensor, batch: int, generator: torch.Generator) -> Tensor:
-    """(B, K) distinct pairs; half of the scenes use only a few classes and colours, so that objects share one of the two."""
+    """(B, K) distinct pairs; half of the scenes use few classes and colours, so that objects often share one."""
     grid = weights.view(1, len(GLYPHS), len(COLOURS)).expand(batch, -1, -1)
     keys = torch.rand(batch, len(GLYPHS), 1, generator=generator) + 2.0 * (grid.sum(2, keepdim=True) == 0)
     few_glyphs = keys <= keys.kthvalue(3, dim=1, keepdim=True).values
@@ -106,11 +106,14 @@ def _fit(size: Tensor, centre: Tensor, spare: float) -> Tensor:
 
 
 def sample_scenes(
-    batch: int, generator: torch.Generator, weights: Tensor | None = None, counts: tuple[float, float, float] = (1, 1, 1)
+    batch: int,
+    generator: torch.Generator,
+    weights: Tensor | None = None,
+    counts: tuple[float, float, float] = (1, 1, 1),
 ) -> Scenes:
     """Scenes whose objects stand in different columns and never share both class and colour.
 
-    weights (C,): how often each pair occurs, at least three of them above zero; counts: weights of one, two, three objects.
+    weights (C,): how often each pair occurs, at least three above zero; counts: weights of one, two, three objects.
     """
     weights = torch.ones(len(GLYPHS) * len(COLOURS)) if weights is None else weights
     pair = _draw_pairs(weights, batch, generator)

@@ -48,5 +48,5 @@ PROMPT_TEMPLATE: Final = "a photo of a {class}."
 
 
 def object_name(glyph: int, colour: int) -> str:
-    """"red star" for the indices of a glyph class and a colour."""
+    """ "red star" for the indices of a glyph class and a colour."""
     return f"{COLOURS[colour]} {GLYPHS[glyph]}"

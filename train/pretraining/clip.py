@@ -1,8 +1,8 @@
 """Stage one: the embedded CLIP, from nothing.
 
-Besides matching images with captions, every patch names the glyph, colour and box of the object it lies on, from the layer
-that the LLaVA will read: a small tower learns much faster so, and keeps places that the last layer would forget. The heads
-for that are thrown away.
+Besides matching images with captions, every patch names the glyph, colour and box of the object it lies on, from the
+layer that the LLaVA will read: a small tower learns much faster so, and keeps places that the last layer would forget.
+The heads for that are thrown away.
 
 Letters: B images, N = 64 patches, M kept patches, W tower width, K = 3 objects.
 """
@@ -270,5 +270,3 @@ def train_clip(
         stage.advance(losses)
     stage.average.copy_to_(teacher)
     return teacher.clip.eval(), stage
-
-

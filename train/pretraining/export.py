@@ -56,8 +56,13 @@ def vision_weights(model: CLIP) -> dict[str, Tensor]:
     }
     for ours, theirs in (("ln_pre", "pre_layrnorm"), ("ln_post", "post_layernorm")):
         out |= {f"{theirs}.{kind}": state[f"{ours}.{kind}"] for kind in ("weight", "bias")}
-    names = {"attn.out_proj": "self_attn.out_proj", "ln_1": "layer_norm1", "ln_2": "layer_norm2",
-             "mlp.c_fc": "mlp.fc1", "mlp.c_proj": "mlp.fc2"}
+    names = {
+        "attn.out_proj": "self_attn.out_proj",
+        "ln_1": "layer_norm1",
+        "ln_2": "layer_norm2",
+        "mlp.c_fc": "mlp.fc1",
+        "mlp.c_proj": "mlp.fc2",
+    }
     for i in range(MODEL["vision_cfg"]["layers"]):
         for kind in ("weight", "bias"):
             source, target = f"transformer.resblocks.{i}", f"encoder.layers.{i}"

@@ -1,4 +1,4 @@
-"""What both pretraining stages share: a schedule that ends with its budget, an average of the weights, resumable state."""
+"""What both pretraining stages share: a schedule that ends with its budget, averaged weights, resumable state."""
 
 import json
 import math
@@ -63,7 +63,7 @@ def make_optimizer(module: nn.Module, lr: float, weight_decay: float) -> torch.o
 
 
 class Stage:
-    """A training loop's state: steps and seconds so far, weights, average, optimiser; saved to `folder` now and then."""
+    """A training loop's state: steps and seconds so far, weights, average, optimiser; saved now and then."""
 
     def __init__(
         self, name: str, module: nn.Module, folder: Path, budget: Budget, lr: float, weight_decay: float, decay: float

@@ -1,4 +1,4 @@
-"""The tokenizer of the embedded models: every word of the embedded world is one token, anything else falls back to letters.
+"""The tokenizer of the embedded models: every word of their world is one token, others are spelt in letters.
 
 Ids: 0 <pad>, 1 <s>, then markers and pieces, </s> last (so that CLIP's arg-max pooling finds the end of a text).
 """
@@ -18,7 +18,14 @@ from train.pretraining.captions import PATTERNS
 VOCABULARY: Final = 704
 """Size of the embedding tables; what the pieces leave is filled with reserved tokens."""
 SPECIAL: Final = ("<pad>", "<s>", "<unk>", "<image>", "USER:", "ASSISTANT:")
-EXTRA_WORDS: Final = ["yes", "no", "and", "an", "the", "a", "in", "on", "of", "is", "are", "was", "it", "this", "that", "these", "those", "there", "here", "i", "you", "we", "me", "my", "your", "what", "which", "who", "where", "when", "how", "why", "do", "does", "did", "can", "could", "would", "please", "tell", "show", "find", "name", "list", "count", "say", "describe", "explain", "image", "picture", "photo", "scene", "object", "objects", "thing", "things", "shape", "shapes", "colour", "colours", "color", "colors", "digit", "digits", "number", "numbers", "small", "large", "big", "left", "right", "above", "below", "top", "bottom", "middle", "center", "centre", "between", "next", "to", "near", "far", "side", "corner", "box", "bounding", "not", "only", "all", "any", "some", "none", "more", "less", "many", "much", "most", "than", "same", "different", "first", "second", "third", "one", "two", "with", "without", "for", "from", "by", "at", "or", "if", "answer", "question", "true", "false"]
+EXTRA_WORDS: Final = """
+yes no and an the a in on of is are was it this that these those there here i you we me my your what which who
+where when how why do does did can could would please tell show find name list count say describe explain image
+picture photo scene object objects thing things shape shapes colour colours color colors digit digits number
+numbers small large big left right above below top bottom middle center centre between next to near far side
+corner box bounding not only all any some none more less many much most than same different first second third
+one two with without for from by at or if answer question true false
+"""
 
 CHAT_TEMPLATE: Final = (
     "{{ bos_token }}"
@@ -41,11 +48,11 @@ def world_words() -> list[str]:
     texts = [*GLYPHS, *COLOURS, *CELLS, *SIDES, *PATTERNS, *(w for ways in WORDINGS.values() for w in ways)]
     texts += [part for turn in TEXT_TURNS for part in turn]
     words = re.findall(r"[a-z]+", re.sub(r"{\w+}", " ", " ".join(texts)).lower())
-    return sorted({*words, *EXTRA_WORDS}) + [str(n) for n in range(IMAGE_SIZE)]
+    return sorted({*words, *EXTRA_WORDS.split()}) + [str(n) for n in range(IMAGE_SIZE)]
 
 
 def make_tokenizer() -> PreTrainedTokenizerFast:
-    """A fast tokenizer that adds <s> and </s>; lower-cases; spells unknown words in letters, unknown letters in bytes."""
+    """A fast tokenizer that adds <s> and </s> and lower-cases; unknown words become letters, unknown letters bytes."""
     words = [(f"▁{word}", -1.0) for word in world_words()]
     letters = [(c, -10.0) for c in ["▁", *string.ascii_lowercase, *string.digits, *string.punctuation]]
     data = [(f"<0x{byte:02X}>", -20.0) for byte in range(256)]

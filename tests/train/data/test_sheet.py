@@ -1,0 +1,60 @@
+"""The contact sheet shows the client's pictures, and its command refuses with a sentence."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from train.data import DataConfig, build
+from train.data.sheet import COLUMNS, MARGIN, TILE, contact_sheet
+
+CONFIG = "seed: 3\ndata:\n  clients: 2\n  styles: [night, cartoon]\n  tasks: [ground]\n  train_per_client: 8\n"
+
+
+def run(tmp_path: Path, config: str, client: str = "client-01") -> subprocess.CompletedProcess[str]:
+    (tmp_path / "x.yaml").write_text(config)
+    command = [sys.executable, "-m", "train.data", "sheet", "--config", str(tmp_path / "x.yaml")]
+    return subprocess.run(
+        [*command, "--client", client, "--out", str(tmp_path / "out" / "sheet.png")],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[3],
+    )
+
+
+def test_the_pictures_are_on_the_sheet() -> None:
+    config = DataConfig(clients=1, tasks=("caption",), train_per_client=8, val_per_client=4, test_per_client=4)
+    client = build(config, 0)[0]
+    sheet = np.asarray(contact_sheet(client))
+    for i, example in enumerate(client.train[:COLUMNS]):
+        x = MARGIN + i * (TILE + MARGIN)
+        shown = sheet[56 : 56 + TILE, x : x + TILE]
+        assert np.array_equal(shown[1::3, 1::3], example.image)
+
+
+def test_the_command_writes_a_sheet(tmp_path: Path) -> None:
+    done = run(tmp_path, CONFIG + "train: {rounds: 1}\n")
+    assert done.returncode == 0, done.stderr
+    assert "cartoon: ground" in done.stdout
+    assert Image.open(tmp_path / "out" / "sheet.png").width == COLUMNS * (TILE + MARGIN) + MARGIN
+
+
+@pytest.mark.parametrize(
+    ("config", "client", "sentence"),
+    [
+        (CONFIG, "nobody", "--client: found 'nobody', allowed are client-00, client-01"),
+        ("data: {clients: none}\n", "client-00", "data.clients: "),
+        ("data: {tasks: [caption], few_shot: 3}\n", "client-00", "few_shot: found 3"),
+        ("[]\n", "client-00", "holds no settings"),
+    ],
+)
+def test_refusals_are_one_sentence(tmp_path: Path, config: str, client: str, sentence: str) -> None:
+    done = run(tmp_path, config, client)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
