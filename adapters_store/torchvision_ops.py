@@ -4,9 +4,13 @@ The torchvision, torchaudio and torchcodec wheels of package indexes are CUDA bu
 their native libraries cannot load. open_clip, transformers and vLLM import torchvision, which then fails on operators
 that nobody here calls: declaring them first is enough. transformers and vLLM import the other two whenever they
 are installed: hiding them is enough. Where the native libraries load, nothing is changed.
+
+The project's own processes arm this by importing adapters_store. Run as a script (``make install`` does), this file has
+every process of the environment do so: ``accelerate launch`` imports torchvision before anything of ours.
 """
 
 import sys
+import sysconfig
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
@@ -76,3 +80,8 @@ def _native_libraries_load(package: str, pattern: str) -> bool:
     except OSError:
         return False
     return True
+
+
+if __name__ == "__main__":
+    armed = Path(sysconfig.get_path("purelib")) / "fedtailor_torchvision.pth"
+    armed.write_text("import importlib.util as u; u.find_spec('adapters_store') and __import__('adapters_store')\n")

@@ -124,7 +124,9 @@ def _validated(values: dict[str, Any]) -> RunConfig:
 
 
 def _sentence(error: ValidationError) -> str:
-    first = error.errors(include_url=False)[0]
+    errors = error.errors(include_url=False)
+    # a misspelt key is also a missing one; the misspelling says more
+    first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
     parts = [str(part) for part in first["loc"]]
     # a union's chosen alternative is part of pydantic's location but not of the option's name
     dotted = ".".join(part for i, part in enumerate(parts) if not (i == 1 and parts[0] == "method"))
@@ -140,7 +142,7 @@ def _known() -> list[str]:
 
 
 def _unknown(name: str, kind: str) -> str:
-    known = [*_known(), "config", "out", "resume"]
+    known = [*RunConfig.model_fields, *_known(), "config", "out", "resume"]
     by_leaf = {full.rsplit(".", 1)[-1]: full for full in known}
     near = difflib.get_close_matches(name, known, 1, 0.5) or [
         by_leaf[leaf] for leaf in difflib.get_close_matches(name.rsplit(".", 1)[-1], list(by_leaf), 1, 0.5)

@@ -12,6 +12,8 @@ if sys.path and Path(sys.path[0]).resolve() == ROOT / "train":
 from train.command_line import ConfigError, parse  # noqa: E402
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # spinning threads starve the other processes of this machine
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a base is a local folder or a cached one, never a download
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -2,7 +2,6 @@
 
 import argparse
 import hashlib
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -119,7 +118,6 @@ class Run:
             "run": self.folder.name,
             "rounds": self.config.federation.rounds,
             "config_digest": hashlib.sha256((self.folder / "config.json").read_bytes()).hexdigest()[:16],
-            "published": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }
 
     def _track(self, figures: Mapping[str, float], step: int) -> None:

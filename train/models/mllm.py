@@ -3,6 +3,7 @@
 Letters: B batch, N visual tokens, d width of the language model, L sequence length.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -163,9 +164,12 @@ def load_llava(
     folder: Path, *, load_in_4bit: bool, dtype: torch.dtype, device: torch.device | str = "cpu"
 ) -> "LlavaForConditionalGeneration":
     """The frozen LLaVA in evaluation mode; with ``load_in_4bit`` the tensors of ``QUANTISED`` are NF4, no others."""
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it warns of an optional kernel package on every CPU
     from bitsandbytes.nn.modules import Linear4bit
     from transformers import BitsAndBytesConfig, LlavaForConditionalGeneration
+    from transformers.utils.logging import disable_progress_bar
 
+    disable_progress_bar()
     quantization = None
     if load_in_4bit:
         quantization = BitsAndBytesConfig(
