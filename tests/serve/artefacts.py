@@ -1,0 +1,90 @@
+"""Versions to serve in tests: random LoRAs over the embedded LLaVA, random prompts over the embedded CLIP."""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save
+
+from adapters_store.base import QUANTISED, base_id
+from adapters_store.manifest import BaseRef, Manifest
+from adapters_store.paths import PROJECT_ROOT
+from adapters_store.store import Store
+from serve.subjects import of_base
+
+LLAVA = PROJECT_ROOT / "bases/tiny/llava"
+CLIP = PROJECT_ROOT / "bases/tiny/clip"
+TARGETS = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
+CLASSES = ["circle", "square", "triangle"]
+PROMPT_VECTORS = 4
+
+
+@cache
+def linear_shapes(base: Path = LLAVA) -> dict[str, tuple[int, int]]:
+    """(out, in) of every linear a LoRA may change, under the name PEFT gives it."""
+    shapes = {}
+    for path in base.glob("*.safetensors"):
+        with safe_open(path, framework="pt") as shard:
+            for name in shard.keys():  # noqa: SIM118  a safetensors file is no mapping
+                if QUANTISED.search(name):
+                    module = name.removesuffix(".weight").replace("language_model.model.", "model.language_model.")
+                    shapes[module] = tuple(shard.get_slice(name).get_shape())
+    return shapes
+
+
+def lora_files(seed: int, rank: int = 4, size: float = 0.05) -> dict[str, bytes]:
+    """A PEFT folder with random A and B of standard deviation ``size`` on every linear of the language model."""
+    generator = torch.Generator().manual_seed(seed)
+    tensors = {}
+    for module, (rows, columns) in linear_shapes().items():
+        for side, shape in (("A", (rank, columns)), ("B", (rows, rank))):
+            random = torch.randn(shape, generator=generator) * size
+            tensors[f"base_model.model.{module}.lora_{side}.weight"] = random
+    config = {"peft_type": "LORA", "r": rank, "lora_alpha": 2 * rank, "bias": "none", "target_modules": TARGETS}
+    return {"adapter_config.json": json.dumps(config).encode(), "adapter_model.safetensors": save(tensors)}
+
+
+def lora_manifest(client: str, rank: int = 4, **changed: Any) -> Manifest:
+    """The manifest of a LoRA over the embedded LLaVA; ``changed`` replaces fields."""
+    identity = base_id(LLAVA, "nf4")
+    base = of_base(LLAVA, identity, LLAVA)
+    fields: dict[str, Any] = {
+        "client": client,
+        "role": "global" if client == "global" else "personal",
+        "family": "mllm",
+        "method": "fedit",
+        "base": BaseRef(id=identity, name="bases/tiny/llava", quantization="nf4"),
+        "image_transform": base.image_transform,
+        "prompt_template": base.prompt_template,
+        "rank": rank,
+        "target_modules": TARGETS,
+    }
+    return Manifest.model_validate(fields | changed)
+
+
+def publish_lora(store: Store, client: str, seed: int, *, rank: int = 4, activate: bool = True) -> str:
+    """Publishes a random LoRA; the version."""
+    return store.publish(lora_manifest(client, rank), lora_files(seed, rank), {"seed": seed}, activate=activate)
+
+
+def publish_prompt(store: Store, client: str, seed: int) -> str:
+    """Publishes a random prompt over the embedded CLIP; the version."""
+    clip = json.loads((CLIP / "open_clip_config.json").read_text())
+    width = clip["model_cfg"]["text_cfg"]["width"]
+    prompt = torch.randn(PROMPT_VECTORS, width, generator=torch.Generator().manual_seed(seed)) * 0.02
+    transform = clip["preprocess_cfg"]
+    manifest = lora_manifest(
+        client,
+        family="clip",
+        method="promptfl",
+        base=BaseRef(id=base_id(CLIP, None), name="bases/tiny/clip"),
+        image_transform={"size": 64, "mean": transform["mean"], "std": transform["std"]},
+        prompt_template="a {class}.",
+        class_names=CLASSES,
+        rank=None,
+        target_modules=None,
+    )
+    return store.publish(manifest, {"prompt.safetensors": save({"prompt": prompt})}, {"seed": seed}, activate=True)

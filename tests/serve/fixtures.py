@@ -1,0 +1,20 @@
+"""One gateway for the whole session: starting its engine takes longer than most tests."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from adapters_store.store import Store
+from tests.serve.artefacts import publish_lora, publish_prompt
+from tests.serve.live import LiveGateway, running_gateway
+
+
+@pytest.fixture(scope="session")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveGateway]:
+    """Clients ``ann``, ``bob`` and ``global`` chat, ``cat`` classifies; ``key(...)`` opens any of them."""
+    store = Store(tmp_path_factory.mktemp("serve") / "store")
+    for seed, client in enumerate(("ann", "bob", "global")):
+        publish_lora(store, client, seed)
+    publish_prompt(store, "cat", seed=7)
+    with running_gateway(store.root, watch_interval_s=0.2) as live:
+        yield live
