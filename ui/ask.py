@@ -7,9 +7,9 @@ from typing import Any
 
 import gradio as gr
 
-from ui.gateway import Gateway
+from ui.gateway import Gateway, GatewayError
 from ui.picture import as_png
-from ui.session import Session, permitted, spoken
+from ui.session import Session, permitted, shown
 
 AT_ONCE = 16  # answers streaming at the same time; the gateway batches them
 LONGEST_QUESTION = 4000  # characters
@@ -48,10 +48,15 @@ def wire(
         if len(question) > LONGEST_QUESTION:
             raise gr.Error(f"The question is longer than {LONGEST_QUESTION} characters.", print_exception=False)
         png = await asyncio.to_thread(as_png, upload)
+        so_far = "", ""
         yield "", "…"
-        with spoken():
+        try:
             async for piece in gateway.ask(who.key, name, question.strip(), png):
-                yield piece.text, named(piece.source)
+                so_far = piece.text, named(piece.source)
+                yield so_far
+        except GatewayError as error:
+            yield so_far
+            raise shown(error) from error
 
     return gr.on(
         [view.button.click, view.question.submit],

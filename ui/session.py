@@ -36,5 +36,9 @@ def spoken() -> Iterator[None]:
     try:
         yield
     except GatewayError as error:
-        # The page renders messages as HTML, and they may quote what somebody typed.
-        raise gr.Error(html.escape(str(error), quote=False), print_exception=False) from error
+        raise shown(error) from error
+
+
+def shown(error: GatewayError) -> gr.Error:
+    """The error as the page shows it, which is as HTML: what somebody typed, and it quotes, must not be markup."""
+    return gr.Error(html.escape(str(error), quote=False), print_exception=False)

@@ -67,7 +67,7 @@ class Root:
     def process(self, command: list[str]) -> dict[str, object]:
         """The arguments that let ``subprocess`` run a command inside, as the user, in the folder."""
         move = ["/bin/sh", "-c", 'cd "$0" && exec "$@"', self.folder]
-        args = ["chroot", f"--userspec={self.user}", "--groups=", str(self.path), *move, *command]
+        args = [shutil.which("chroot"), f"--userspec={self.user}", "--groups=", str(self.path), *move, *command]
         return {"args": args, "env": self.env | self.passed, "start_new_session": True}
 
     def seed(self) -> None:
