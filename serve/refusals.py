@@ -10,7 +10,8 @@ from fastapi.responses import JSONResponse
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
-from serve.errors import GatewayError, invalid
+from adapters_store.store import StoreError
+from serve.errors import GatewayError, invalid, unavailable
 
 log = logging.getLogger(__name__)
 
@@ -18,6 +19,7 @@ log = logging.getLogger(__name__)
 def install_handlers(app: FastAPI) -> None:
     """Turns every way a request can fail into a sentence with a status."""
     app.add_exception_handler(GatewayError, _gateway_error)
+    app.add_exception_handler(StoreError, _store_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_exception)
     app.add_exception_handler(Exception, _unexpected)
@@ -45,6 +47,10 @@ def invalid_fields(errors: Sequence[Any]) -> GatewayError:
 async def _gateway_error(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, GatewayError)
     return response_of(error)
+
+
+async def _store_error(_: Request, error: Exception) -> JSONResponse:
+    return response_of(unavailable(str(error), retry_after_s=60))
 
 
 async def _validation_error(_: Request, error: Exception) -> JSONResponse:

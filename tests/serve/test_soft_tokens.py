@@ -1,0 +1,89 @@
+"""Soft tokens: the numbers of training, per client, and never anything unsound to the engine."""
+
+import asyncio
+import base64
+import io
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from adapters_store.personal.images import to_pixels
+from serve.cache import TensorCache
+from serve.errors import GatewayError
+from serve.settings import Settings
+from serve.soft_tokens import SoftTokens, engine_payload
+from tests.serve.artefacts import LLAVA, lora_manifest
+from tests.serve.live import noise
+from train.models.mllm import load_llava
+
+TRANSFORM = lora_manifest("ann").image_transform
+
+
+def test_equal_those_of_the_training_model() -> None:
+    images = [noise(seed) for seed in range(3)]
+    model = load_llava(LLAVA, load_in_4bit=True, dtype=torch.float32)
+    pixels = torch.stack([to_pixels(image, TRANSFORM) for image in images])
+    expected = torch.stack(list(model.get_image_features(pixel_values=pixels).pooler_output))
+
+    async def ask() -> list[torch.Tensor]:
+        soft = SoftTokens(LLAVA, Settings())
+        tokens = await asyncio.gather(*(soft("ann", Image.fromarray(image), TRANSFORM) for image in images))
+        assert tokens[0].shape == (model.config.image_seq_length, soft.width)
+        await soft.close()
+        return tokens
+
+    assert torch.allclose(torch.stack(asyncio.run(ask())), expected, atol=1e-5)
+
+
+def test_are_remembered_per_client() -> None:
+    encoded = []
+
+    async def ask() -> None:
+        soft = SoftTokens(LLAVA, Settings())
+        encode = soft._batcher._compute
+        soft._batcher._compute = lambda items: (encoded.append(len(items)), encode(items))[1]
+        picture = Image.fromarray(noise(0))
+        first = await soft("ann", picture, TRANSFORM)
+        assert await soft("ann", picture, TRANSFORM) is first
+        other = await soft("bob", picture, TRANSFORM)
+        assert other is not first
+        assert torch.equal(other, first)
+        await soft.close()
+
+    asyncio.run(ask())
+    assert encoded == [1, 1]  # bob cannot tell by the time it takes that ann asked about the picture
+
+
+def test_what_is_sound_is_sent_as_it_is() -> None:
+    tokens = torch.randn(5, 8)
+    sent = np.load(io.BytesIO(base64.b64decode(engine_payload(tokens, width=8, max_tokens=5))), allow_pickle=False)
+    assert np.array_equal(sent, tokens.numpy())
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        torch.full((5, 8), float("nan")),
+        torch.full((5, 8), float("inf")),
+        torch.zeros(5, 7),
+        torch.zeros(6, 8),
+        torch.zeros(0, 8),
+        torch.zeros(1, 5, 8),
+        torch.zeros(8),
+    ],
+)
+def test_what_would_spoil_answers_of_others_is_never_sent(tokens: torch.Tensor) -> None:
+    with pytest.raises(GatewayError, match="soft tokens"):
+        engine_payload(tokens, width=8, max_tokens=5)
+
+
+def test_the_cache_is_bounded_by_memory() -> None:
+    cache = TensorCache(max_bytes=100)
+    for key in "abc":
+        cache.put(key, torch.zeros(10))  # 40 bytes each
+    assert [cache.get(key) is not None for key in "abc"] == [False, True, True]
+    cache.put("large", torch.zeros(100))
+    assert cache.get("large") is None
+    assert cache.get("c") is not None
