@@ -1,0 +1,46 @@
+"""The resident bases, loaded once for all of tests/train."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from tests.train.small import config
+from train.methods.base import ResidentModel
+from train.models.clip import ResidentClip
+from train.models.mllm import Mllm
+from train.models.resident import load_resident
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def clip() -> ResidentClip:
+    model = load_resident(config("promptfl"), "clip")
+    assert isinstance(model, ResidentClip)
+    return model
+
+
+@pytest.fixture(scope="session")
+def mllm() -> Mllm:
+    model = load_resident(config("fedit"), "mllm")
+    assert isinstance(model, Mllm)
+    return model
+
+
+@pytest.fixture(scope="session")
+def resident(request: pytest.FixtureRequest) -> Any:
+    """The base of a method, by the method's name."""
+
+    def of(method: str) -> ResidentModel:
+        base: ResidentModel = request.getfixturevalue("clip" if method == "promptfl" else "mllm")
+        return base
+
+    return of

@@ -1,0 +1,118 @@
+"""What every entry of the method table must keep; a new method gets these tests for nothing."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load
+
+from tests.train.small import config, federation
+from train.methods import METHODS, build_method
+from train.methods.base import ClientInfo, Personal, ServerContext, Turn, Update
+from train.models.resident import zero_shot
+from train.tensors import Tensors, schema_of, to_bytes
+
+pytestmark = pytest.mark.parametrize("name", METHODS)
+CLASSES = ("star", "ring", "moon")
+CLIENTS = [ClientInfo("ann", 3, CLASSES), ClientInfo("bob", 1, CLASSES)]
+
+
+def start(name: str, model: Any) -> tuple[Any, Tensors]:
+    method = build_method(config(name).method)
+    return method, method.initial(model, CLIENTS, 7)
+
+
+def equal(one: Tensors, other: Tensors) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
+
+
+def test_the_start_is_a_function_of_the_seed(name: str, resident: Any) -> None:
+    model = resident(name)
+    method, state = start(name, model)
+    assert equal(state, method.initial(model, CLIENTS, 7))
+    assert not equal(state, method.initial(model, CLIENTS, 8))
+
+
+def test_an_upload_has_the_expected_schema_and_nothing_else(name: str, resident: Any) -> None:
+    method, state = start(name, resident(name))
+    turn = Turn("train", 1)
+    own = method.absorb(method.enrol(resident(name), CLIENTS[0], 7), method.parcel(state, CLIENTS[0]), turn)
+    assert schema_of(method.upload(own, turn)) == method.expected(state, CLIENTS[0], turn)
+
+
+def test_combining_is_the_weighted_mean_and_leaves_its_inputs_alone(name: str, resident: Any) -> None:
+    model = resident(name)
+    method, state = start(name, model)
+    shifted = {k: v + 1 for k, v in state.items()}
+    updates = [Update("ann", 3, state), Update("bob", 1, shifted)]
+    before = to_bytes(state)
+    combined = method.combine(state, updates, ServerContext(model, CLIENTS, 7, 1, 0))
+    assert to_bytes(state) == before
+    for key, value in state.items():
+        torch.testing.assert_close(combined[key], (3 * value + (value + 1)) / 4, rtol=1e-6, atol=1e-6)
+
+
+def test_a_client_alone_gets_its_own_update_back(name: str, resident: Any) -> None:
+    model = resident(name)
+    method, state = start(name, model)
+    combined = method.combine(state, [Update("ann", 5, state)], ServerContext(model, CLIENTS, 7, 1, 0))
+    assert equal(combined, state)
+
+
+def test_what_is_published_restores_to_the_same_state(name: str, resident: Any) -> None:
+    model = resident(name)
+    method, state = start(name, model)
+    artefact = method.publish(model, CLIENTS[0], state)
+    assert equal(method.restore(artefact.files), state)
+    shared = method.publish_global(model, CLIENTS, state)
+    assert shared is not None
+    assert equal(method.restore(shared.files), state)
+
+
+def test_nothing_but_the_declared_tensors_leaves_a_client(name: str, resident: Any, tmp_path: Path) -> None:
+    """Byte by byte: each file in ``up`` is exactly its named tensors, those of the method, changed by training."""
+    loop, _ = federation(config(name, federation={"rounds": 1}), resident(name), tmp_path)
+    committed = loop._round(1, None)
+    initial = loop.method.initial(loop.model, loop.clients, loop.seed)
+    uploads = sorted((tmp_path / "exchange" / "train-0001-0" / "up").glob("*.safetensors"))
+    assert [path.stem for path in uploads] == [client.id for client in loop.clients]
+    for path, client in zip(uploads, loop.clients, strict=True):
+        data = path.read_bytes()
+        tensors = load(data)
+        assert to_bytes(tensors) == data
+        assert schema_of(tensors) == loop.method.expected(initial, client, Turn("train", 1))
+        assert not equal(tensors, initial)
+        report = json.loads(path.with_suffix(".json").read_text())
+        assert report.keys() == {"loss", "seconds"}
+    assert not equal(committed.server, initial)
+
+
+def test_rounds_reproduce_to_the_bit(name: str, resident: Any, tmp_path: Path) -> None:
+    """Two runs of one configuration, one right after the other on the same resident base, publish the same bytes."""
+    runs = []
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        loop, _ = federation(config(name, evaluate={"references": []}), resident(name), folder)
+        endings, shared = loop.run()
+        assert shared is not None
+        runs.append([ending.artefact.files for ending in endings.values()] + [shared.files])
+    assert runs[0] == runs[1]
+    assert len({bytes(b"".join(files.values())) for files in runs[0]}) == len(runs[0])  # every client has its own
+
+
+def test_the_zero_shot_row_is_the_base_whatever_was_there_before(name: str, resident: Any, tmp_path: Path) -> None:
+    model = resident(name)
+    loop, backend = federation(config(name), model, tmp_path)
+    info = loop.clients[0]
+    examples = backend.site.clients[info.id].test
+
+    def loss(personal: Personal) -> float:
+        return personal.outputs(personal.prepare(examples), range(len(examples))).loss.item()
+
+    before = loss(zero_shot(model, info)), zero_shot(model, info).answer(examples)
+    state = {k: torch.randn_like(v) for k, v in loop.method.initial(model, loop.clients, 1).items()}
+    personal = loop.method.build(model, info, state, None)
+    assert loss(personal) != before[0]
+    personal.answer(examples)
+    assert zero_shot(model, info).answer(examples) == before[1]

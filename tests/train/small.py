@@ -1,0 +1,91 @@
+"""Federations of a few seconds, one for each family, on the embedded base and data."""
+
+from pathlib import Path
+from typing import Any
+
+from accelerate import Accelerator
+
+from train.backends.local import LocalBackend
+from train.checkpoint import Checkpoints
+from train.client import Site
+from train.config import RunConfig
+from train.data import build
+from train.log import RunLog
+from train.methods import build_method
+from train.methods.base import ClientInfo, Method, ResidentModel
+from train.rounds import Federation
+
+CLIP = {
+    "method": {"name": "promptfl", "prompt": {"length": 4}},
+    "base": {"path": "bases/tiny/clip"},
+    "data": {
+        "name": "scenes",
+        "clients": 3,
+        "partition": "style",
+        "styles": ["sketch", "cartoon", "night"],
+        "tasks": ["classify"],
+        "few_shot": 2,
+        "val_per_client": 4,
+        "test_per_client": 12,
+    },
+    "federation": {"rounds": 2, "threads": 1},
+    "client": {"local_steps": 3, "personal_steps": 2, "batch_size": 8, "optimizer": "sgd", "lr": 0.02},
+    "publish": {"enabled": False},
+}
+MLLM = {
+    "method": {"name": "fedit", "lora": {"rank": 8, "alpha": 16}},
+    "base": {"path": "bases/tiny/llava"},
+    "data": {
+        "name": "scenes",
+        "clients": 2,
+        "partition": "style",
+        "styles": ["sketch", "inverted"],
+        "tasks": ["vqa", "count"],
+        "train_per_client": 8,
+        "val_per_client": 2,
+        "test_per_client": 6,
+    },
+    "federation": {"rounds": 2, "threads": 1},
+    "client": {"local_steps": 2, "personal_steps": 1, "batch_size": 4},
+    "publish": {"enabled": False},
+}
+CONFIGS = {"promptfl": CLIP, "fedit": MLLM}
+
+
+def config(method: str, **sections: dict[str, Any]) -> RunConfig:
+    """The small configuration of a method with these sections updated."""
+    values = {name: {**section, **sections.get(name, {})} for name, section in CONFIGS[method].items()}
+    return RunConfig.model_validate(values)
+
+
+def federation(
+    config: RunConfig, model: ResidentModel, folder: Path, method: Method[Any] | None = None
+) -> tuple[Federation, LocalBackend]:
+    """The loop and the local backend of this configuration in this process."""
+    method = method or build_method(config.method)
+    clients = {client.id: client for client in build(config.data, config.seed)}
+    infos = {c.id: ClientInfo(c.id, len(c.train), c.class_names) for c in clients.values()}
+    site = Site(model, method, clients, infos, config.client, config.seed)
+    backend = LocalBackend(
+        Accelerator(cpu=True), site, folder, config.federation.round_timeout, config.evaluate.references
+    )
+    loop = Federation(
+        method,
+        model,
+        list(infos.values()),
+        config.federation,
+        config.seed,
+        backend,
+        Checkpoints(folder / "checkpoints"),
+        RunLog(folder / "metrics.jsonl", method.name),
+    )
+    return loop, backend
+
+
+def yaml_file(folder: Path, method: str, **sections: dict[str, Any]) -> Path:
+    """The small configuration as a file for the command line."""
+    import yaml
+
+    path = folder / f"{method}.yaml"
+    path.write_text(yaml.safe_dump(config(method, **sections).model_dump(mode="json")))
+    return path
