@@ -1,5 +1,6 @@
 """Makes the embedded base from nothing: `python train/pretrain.py all --out bases/tiny`.
 
+Several processes: `torchrun --nproc_per_node 2 train/pretrain.py …` (they share each batch).
 Stages: clip, llava (over that CLIP's tower), all (both, then evaluation and the model card), evaluate, handwriting
 (ranks ways to enlarge the handwritten digits, on their training share). Progress is saved every two minutes; --resume
 continues.
@@ -18,6 +19,7 @@ import torch
 from transformers.utils import logging
 
 import adapters_store  # noqa: F401  (makes torchvision importable, before open_clip)
+from train.pretraining import ranks
 from train.pretraining.card import write_card
 from train.pretraining.clip import Sizes, train_clip
 from train.pretraining.evaluation import evaluate_clip, evaluate_llava
@@ -39,7 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--steps", type=int, help="length of each stage in steps instead: the same result every time")
     parser.add_argument("--seed", type=int, default=7, help="of weights and data (default: %(default)s)")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, … (default: %(default)s)")
-    parser.add_argument("--batch", type=int, default=64, help="images a step of the LLaVA (default: %(default)s)")
+    parser.add_argument("--batch", type=int, default=56, help="images a step of the LLaVA (default: %(default)s)")
     parser.add_argument("--resume", action="store_true", help="continue what --work holds")
     parser.add_argument("--smoke", action="store_true", help=f"{SMOKE_STEPS} small steps a stage, to see that it runs")
     parser.add_argument("--size", type=int, default=480, help="evaluation: questions a task, images a style")
@@ -51,7 +53,7 @@ def _record(out: Path, stage: Stage, seed: int) -> None:
     path = out / "training.json"
     known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     known[stage.name] = {
-        "command": " ".join(["python", "train/pretrain.py", *sys.argv[1:]]),
+        "command": " ".join([_launcher(), "train/pretrain.py", *sys.argv[1:]]),
         "seed": seed,
         "steps": stage.step,
         "minutes": round(stage.seconds / 60, 1),
@@ -59,6 +61,10 @@ def _record(out: Path, stage: Stage, seed: int) -> None:
         "torch": torch.__version__,
     }
     path.write_text(json.dumps(known, indent=2) + "\n", encoding="utf-8")
+
+
+def _launcher() -> str:
+    return "python" if ranks.world() == 1 else f"torchrun --nproc_per_node {ranks.world()}"
 
 
 def _hardware() -> str:
@@ -69,23 +75,28 @@ def _hardware() -> str:
         for line in (Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else [])
         if line.startswith("model name")
     ]
-    return f"{models[0] if models else platform.machine()}, {torch.get_num_threads()} threads"
+    threads = f"{ranks.world()} process(es) of {torch.get_num_threads()} thread(s)"
+    return f"{models[0] if models else platform.machine()}, {threads}"
 
 
 def _train(options: argparse.Namespace) -> None:
     budget = Budget(minutes=options.minutes, steps=SMOKE_STEPS if options.smoke else options.steps)
     device = torch_device(options.device)
     if options.stage in ("clip", "all"):
-        sizes = Sizes(8, 8) if options.smoke else Sizes()
+        whole = Sizes(8, 8) if options.smoke else Sizes()
+        sizes = Sizes(whole.singles // ranks.world(), whole.scenes // ranks.world())
         clip, stage = train_clip(budget, options.seed, options.work, device, sizes, resume=options.resume)
-        export_clip(clip, options.out / "clip")
-        _record(options.out, stage, options.seed)
+        if ranks.rank() == 0:
+            export_clip(clip, options.out / "clip")
+            _record(options.out, stage, options.seed)
+        ranks.agree(0)  # the others wait for the export
     if options.stage in ("llava", "all"):
-        batch = 4 if options.smoke else options.batch
+        batch = (4 if options.smoke else options.batch) // ranks.world()
         clip = load_clip(options.out / "clip")
         model, stage = train_llava(clip, budget, options.seed, options.work, device, batch, resume=options.resume)
-        export_llava(clip.cpu(), model, options.out / "llava")
-        _record(options.out, stage, options.seed)
+        if ranks.rank() == 0:
+            export_llava(clip.cpu(), model, options.out / "llava")
+            _record(options.out, stage, options.seed)
 
 
 def _evaluate(out: Path, size: int) -> None:
@@ -107,8 +118,9 @@ def main() -> int:
     elif options.stage == "evaluate":
         _evaluate(options.out, options.size)
     else:
+        ranks.join()
         _train(options)
-        if options.stage == "all":
+        if options.stage == "all" and ranks.rank() == 0:
             _evaluate(options.out, 12 if options.smoke else options.size)
     return 0
 

@@ -39,9 +39,9 @@ class DataConfig(BaseModel):
     train_per_client: Annotated[int, Field(ge=1, le=100_000, description="training examples a client")] = 200
     val_per_client: Annotated[int, Field(ge=0, le=100_000, description="validation examples a client")] = 50
     test_per_client: Annotated[int, Field(ge=1, le=100_000, description="test examples a client")] = 100
-    few_shot: (
-        Annotated[int, Field(ge=1, description="training examples a class instead of train_per_client")] | None
-    ) = None
+    few_shot: Annotated[
+        int | None, Field(ge=1, description="training examples a class instead of train_per_client")
+    ] = None
 
     @property
     def classify(self) -> bool:

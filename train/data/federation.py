@@ -112,6 +112,8 @@ def _questions(
     examples: list[Example] = []
     for t, task in enumerate(tasks):
         number = (size - t + len(tasks) - 1) // len(tasks)
+        if number <= 0:
+            continue
         generator, random = _generator(*key, t)
         glyphs = range(len(SHAPES), len(SHAPES) + len(DIGITS)) if task == "digit" else range(len(SHAPES))
         weights = pair_weights(list(glyphs), list(range(len(COLOURS))))

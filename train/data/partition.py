@@ -37,9 +37,12 @@ def dirichlet_shares(classes: int, clients: int, alpha: float, rng: np.random.Ge
 def split_by_shares(
     labels: NDArray[np.int64], shares: NDArray[np.float64], rng: np.random.Generator
 ) -> list[NDArray[np.int64]]:
-    """Indices of the examples of each client, a partition of all: class c is cut at the cumulative shares[:, c]."""
+    """Indices of each client's examples, disjoint: class c is cut at the cumulative shares[:, c].
+
+    Every example is given out, but for classes that nobody has a share in.
+    """
     parts: list[list[NDArray[np.int64]]] = [[] for _ in shares]
-    for c in range(shares.shape[1]):
+    for c in np.flatnonzero(shares.sum(0)):
         members = rng.permutation(np.flatnonzero(labels == c))
         cuts = np.rint(np.cumsum(shares[:-1, c]) * len(members)).astype(int)
         for part, piece in zip(parts, np.split(members, cuts), strict=True):

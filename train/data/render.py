@@ -33,14 +33,16 @@ def _placements(scenes: Scenes) -> Tensor:
 def distances(scenes: Scenes) -> Tensor:
     """(B, K, S, S) signed distance to each object's edge, pixels, positive inside."""
     device = scenes.glyph.device
-    bank = load_glyphs().to(device)
+    out = torch.full((*scenes.glyph.shape, IMAGE_SIZE, IMAGE_SIZE), FAR, device=device)
     present = scenes.glyph >= 0
+    if not present.any():
+        return out
+    bank = load_glyphs().to(device)
     templates = bank.distance[bank.index(scenes.glyph[present], scenes.font[present])]
     grid = F.affine_grid(_placements(scenes)[present], [len(templates), 1, IMAGE_SIZE, IMAGE_SIZE], align_corners=False)
-    sampled = F.grid_sample(templates, grid, padding_mode="border", align_corners=False).squeeze(1)
+    sampled = F.grid_sample(templates + REACH, grid, align_corners=False).squeeze(1) - REACH
     size = scenes.size[present][:, None, None]
     sampled = torch.where(sampled <= 0.2 - REACH, FAR, sampled * size / GLYPH)
-    out = torch.full((*scenes.glyph.shape, IMAGE_SIZE, IMAGE_SIZE), FAR, device=device)
     out[present] = sampled + scenes.weight[present][:, None, None] / 100 * size
     return out
 

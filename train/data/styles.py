@@ -156,12 +156,12 @@ def cartoon(layers: Layers, draw: Draw) -> Tensor:
 def paint(layers: Layers, draw: Draw) -> Tensor:
     """Smeared brush strokes, colours mixed on a colourful canvas."""
     n = len(layers)
-    picture = 0.55 + 0.4 * draw.smooth(n, 3, 4)
+    picture = 0.55 + 0.3 * draw.smooth(n, 3, 4)
     for distance, rgb in _objects(layers):
-        smeared = distance + 1.6 * draw.smooth(n, 1, 14)[:, 0]
-        picture = _over(picture, 0.85 * _cover(smeared), rgb + 0.22 * draw.smooth(n, 3, 9))
+        smeared = distance + 1.2 * draw.smooth(n, 1, 14)[:, 0]
+        picture = _over(picture, 0.85 * _cover(smeared), rgb + 0.16 * draw.smooth(n, 3, 9))
     y, x = _axes(picture.device)
-    flow = 0.05 * draw.smooth(n, 2, 7).permute(0, 2, 3, 1)
+    flow = 0.035 * draw.smooth(n, 2, 7).permute(0, 2, 3, 1)
     base = torch.stack([x.expand(S, S), y.expand(S, S)], -1) * (2 / (S - 1)) - 1
     picture = F.grid_sample(picture, base + flow, padding_mode="border", align_corners=True)
     return picture * (1 + 0.08 * draw.grid(n, (2.5, 4)))
@@ -198,7 +198,7 @@ def hatch(layers: Layers, draw: Draw) -> Tensor:
 def night(layers: Layers, draw: Draw) -> Tensor:
     """Hardly any light, most of it blue, and a noisy sensor."""
     n = len(layers)
-    dim = _plain(layers, _grey(n, draw, 0.2, 0.6)) * draw.uniform(0.12, 0.25, n, 1, 1, 1)
+    dim = _plain(layers, _grey(n, draw, 0.2, 0.6)) * draw.uniform(0.22, 0.4, n, 1, 1, 1)
     tint = torch.tensor([0.75, 0.9, 1.25], device=dim.device)[:, None, None]
     return dim * tint + 0.02 + 0.03 * draw.normal(n, 3, S, S)
 

@@ -261,8 +261,7 @@ def train_clip(
         batch = Batch(
             **{f.name: v.to(device) if isinstance(v := getattr(batch, f.name), Tensor) else v for f in fields(Batch)}
         )
-        whole = budget.progress(step, stage.seconds) >= WHOLE_FROM
-        keep = None if whole else _choose_patches(batch.covered, step)
+        keep = None if stage.share >= WHOLE_FROM else _choose_patches(batch.covered, step)
         with torch.autocast(device.type, torch.bfloat16):
             patches, features = encode(teacher.clip.visual, batch.images, keep)
             losses = _patch_losses(teacher, patches, batch, keep)

@@ -52,7 +52,7 @@ TASK_WEIGHTS: Final = {
     "digit": 1.0,
 }
 """How often each task is asked about a scene that allows it."""
-TURNS: Final = 9
+TURNS: Final = 16
 """Turns drawn for an image; as many as fit are kept."""
 
 

@@ -13,6 +13,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from train.pretraining import ranks
+
 WARM_UP_STEPS: Final = 200
 SAVE_EVERY_S: Final = 120.0
 FINAL_LR: Final = 0.01
@@ -72,19 +74,24 @@ class Stage:
         self.peak_lr, self.decay = lr, decay
         self.optimizer = make_optimizer(module, lr, weight_decay)
         self.average = Average(module)
-        self.step, self.seconds = 0, 0.0
+        self.step, self.seconds, self.share = 0, 0.0, 0.0
+
+    @property
+    def draw(self) -> int:
+        """Number of the batch that this process draws in this step: no two processes or steps share one."""
+        return self.step * ranks.world() + ranks.rank()
 
     def steps(self) -> Iterator[int]:
-        """Step numbers until the budget is used, with a progress bar; the learning rate is set before each."""
+        """Numbers of the batches to draw until the budget is used; shows progress, sets the learning rate."""
         columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
         started = saved = time.monotonic()
         before = self.seconds
-        with Progress(*columns, refresh_per_second=1) as bar:
+        with Progress(*columns, refresh_per_second=1, disable=ranks.rank() > 0) as bar:
             self._bar, self._task = bar, bar.add_task(self.name, total=1.0)
-            while (share := self.budget.progress(self.step, self.seconds)) < 1:
-                bar.update(self._task, completed=share)
-                self._set_lr(share)
-                yield self.step
+            while self._measure() < 1:
+                bar.update(self._task, completed=self.share)
+                self._set_lr()
+                yield self.draw
                 self.step += 1
                 self.seconds = before + time.monotonic() - started
                 if time.monotonic() - saved > SAVE_EVERY_S:
@@ -92,8 +99,13 @@ class Stage:
                     saved = time.monotonic()
         self.save()
 
-    def _set_lr(self, share: float) -> None:
-        shape = FINAL_LR + (1 - FINAL_LR) * 0.5 * (1 + math.cos(math.pi * share))
+    def _measure(self) -> float:
+        """Share of the budget that is used; the same in every process."""
+        self.share = ranks.agree(self.budget.progress(self.step, self.seconds))
+        return self.share
+
+    def _set_lr(self) -> None:
+        shape = FINAL_LR + (1 - FINAL_LR) * 0.5 * (1 + math.cos(math.pi * self.share))
         for group in self.optimizer.param_groups:
             group["lr"] = self.peak_lr * shape * min(1.0, (self.step + 1) / WARM_UP_STEPS)
 
@@ -102,10 +114,11 @@ class Stage:
         total = torch.stack(list(losses.values())).sum()
         self.optimizer.zero_grad(set_to_none=True)
         total.backward()  # type: ignore[no-untyped-call]
+        ranks.average_gradients_(self.module)
         torch.nn.utils.clip_grad_norm_(self.module.parameters(), 1.0)
         self.optimizer.step()
         self.average.update_(self.module, self.step, self.decay)
-        if self.step % 50 == 0:
+        if self.step % 50 == 0 and ranks.rank() == 0:
             shown = "  ".join(f"{name} {loss.item():.3f}" for name, loss in losses.items())
             self._bar.update(self._task, description=f"{self.name} {self.step}  {shown}")
             if not self._bar.console.is_terminal:
@@ -113,6 +126,8 @@ class Stage:
 
     def save(self) -> None:
         """Writes state that `resume` continues from; a kill in between leaves the state before."""
+        if ranks.rank() > 0:
+            return
         self.folder.mkdir(parents=True, exist_ok=True)
         tensors = {f"weight.{name}": p.detach() for name, p in self.module.named_parameters()}
         tensors |= {f"average.{name}": p for name, p in self.average.weights.items()}

@@ -15,7 +15,7 @@ from train.data.questions import Turn
 from train.pretraining.clip import PATCHES
 from train.pretraining.tokenizer import CHAT_TEMPLATE, SPECIAL
 
-LENGTH: Final = 192
+LENGTH: Final = 224
 """Tokens of a packed sequence: start, user marker, 64 image tokens, then turns."""
 IMAGE_TOKEN: Final = SPECIAL.index("<image>")
 TEXT_ONLY: Final = 2
