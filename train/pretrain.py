@@ -41,14 +41,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--steps", type=int, help="length of each stage in steps instead: the same result every time")
     parser.add_argument("--seed", type=int, default=7, help="of weights and data (default: %(default)s)")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, … (default: %(default)s)")
-    parser.add_argument("--batch", type=int, default=56, help="images a step of the LLaVA (default: %(default)s)")
+    parser.add_argument("--batch", type=int, default=32, help="images a step of the LLaVA (default: %(default)s)")
     parser.add_argument("--resume", action="store_true", help="continue what --work holds")
     parser.add_argument("--smoke", action="store_true", help=f"{SMOKE_STEPS} small steps a stage, to see that it runs")
+    parser.add_argument("--note", default="", help="what the model card should say of the circumstances")
     parser.add_argument("--size", type=int, default=480, help="evaluation: questions a task, images a style")
     return parser
 
 
-def _record(out: Path, stage: Stage, seed: int) -> None:
+def _record(out: Path, stage: Stage, seed: int, note: str) -> None:
     """Adds to training.json how a stage was made."""
     path = out / "training.json"
     known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
@@ -59,6 +60,7 @@ def _record(out: Path, stage: Stage, seed: int) -> None:
         "minutes": round(stage.seconds / 60, 1),
         "hardware": _hardware(),
         "torch": torch.__version__,
+        "note": note,
     }
     path.write_text(json.dumps(known, indent=2) + "\n", encoding="utf-8")
 
@@ -88,7 +90,7 @@ def _train(options: argparse.Namespace) -> None:
         clip, stage = train_clip(budget, options.seed, options.work, device, sizes, resume=options.resume)
         if ranks.rank() == 0:
             export_clip(clip, options.out / "clip")
-            _record(options.out, stage, options.seed)
+            _record(options.out, stage, options.seed, options.note)
         ranks.agree(0)  # the others wait for the export
     if options.stage in ("llava", "all"):
         batch = (4 if options.smoke else options.batch) // ranks.world()
@@ -96,7 +98,7 @@ def _train(options: argparse.Namespace) -> None:
         model, stage = train_llava(clip, budget, options.seed, options.work, device, batch, resume=options.resume)
         if ranks.rank() == 0:
             export_llava(clip.cpu(), model, options.out / "llava")
-            _record(options.out, stage, options.seed)
+            _record(options.out, stage, options.seed, options.note)
 
 
 def _evaluate(out: Path, size: int) -> None:

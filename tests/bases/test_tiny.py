@@ -173,12 +173,9 @@ def test_the_card_names_what_made_it() -> None:
 def test_simple_questions_without_an_image(reader: Reader) -> None:
     right = 0
     for question, answer in TEXT_TURNS:
-        prompt = str(
-            reader.tokenizer.apply_chat_template(
-                [{"role": "user", "content": question}], add_generation_prompt=True, tokenize=False
-            )
-        )
-        ids = reader.tokenizer(prompt, return_tensors="pt", add_special_tokens=False)["input_ids"]
+        ids = reader.tokenizer(
+            reader.prompt(question, with_image=False), return_tensors="pt", add_special_tokens=False
+        )["input_ids"]
         made = reader.model.generate(input_ids=ids, max_new_tokens=40, do_sample=False)[0, ids.shape[1] :]
         right += reader.tokenizer.decode(made, skip_special_tokens=True) == answer
     assert right >= 0.9 * len(TEXT_TURNS)

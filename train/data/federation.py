@@ -97,11 +97,11 @@ def _build_questions(config: DataConfig, seed: int) -> list[ClientData]:
         pairs = take_turns(product, config.clients)
     clients = []
     for k, (name, (style, tasks)) in enumerate(zip(_client_ids(config.clients), pairs, strict=True)):
-        splits = [
+        train, val, test = (
             _questions(size, style, tasks, (seed, k, s), f"{name}-{split}")
             for s, (split, size) in enumerate(zip(SPLITS, _sizes(config, 0), strict=True))
-        ]
-        clients.append(ClientData(name, *splits, class_names=(), note=f"{style}: {', '.join(tasks)}"))
+        )
+        clients.append(ClientData(name, train, val, test, class_names=(), note=f"{style}: {', '.join(tasks)}"))
     return clients
 
 
@@ -145,12 +145,12 @@ def _build_classes(config: DataConfig, seed: int) -> list[ClientData]:
         classes = np.flatnonzero(share)
         if config.partition != "dirichlet":
             classes = np.sort(rng.choice(classes, min(config.classes_per_client, len(classes)), replace=False))
-        splits = [
+        train, val, test = (
             _objects(size, styles[k], classes, share[classes], (seed, k, s), f"{name}-{split}", config.few_shot)
             for s, (split, size) in enumerate(zip(SPLITS, _sizes(config, len(classes)), strict=True))
-        ]
+        )
         names = tuple(object_name(*divmod(int(c), len(COLOURS))) for c in classes)
-        clients.append(ClientData(name, *splits, class_names=names, note=f"{styles[k]}: {len(names)} classes"))
+        clients.append(ClientData(name, train, val, test, names, note=f"{styles[k]}: {len(names)} classes"))
     return clients
 
 
@@ -201,11 +201,11 @@ def _build_digits(config: DataConfig, seed: int) -> list[ClientData]:
     parts = [[pool[own] for own in split_by_shares(data.labels[pool], shares, rng)] for pool in pools]
     clients = []
     for k, name in enumerate(_client_ids(config.clients)):
-        train, val = _divide(rng.permutation(parts[0][k]), data.labels, config, len(names[k]))
-        test = rng.permutation(parts[1][k])[: config.test_per_client]
-        splits = [_handwritten(rows, config, names[k]) for rows in (train, val, test)]
+        divided = _divide(rng.permutation(parts[0][k]), data.labels, config, len(names[k]))
+        tested = rng.permutation(parts[1][k])[: config.test_per_client]
+        train, val, test = (_handwritten(rows, config, names[k]) for rows in (*divided, tested))
         shown = names[k] if config.classify else ()
-        clients.append(ClientData(name, *splits, class_names=shown, note=f"handwriting: {', '.join(names[k])}"))
+        clients.append(ClientData(name, train, val, test, shown, note=f"handwriting: {', '.join(names[k])}"))
     return clients
 
 

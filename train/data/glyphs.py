@@ -114,7 +114,7 @@ def _draw_digit(font: ImageFont.FreeTypeFont, digit: int) -> Image.Image:
 
 def signed_distance(image: Image.Image) -> NDArray[np.uint8]:
     """(40, 40) template of a white glyph on black: 128 at its edge, 255 and 1 at 6 pixels inside and outside."""
-    from scipy.ndimage import distance_transform_edt
+    from scipy.ndimage import distance_transform_edt  # type: ignore[import-untyped]
 
     box = image.getbbox()
     if box is None:
@@ -127,7 +127,8 @@ def signed_distance(image: Image.Image) -> NDArray[np.uint8]:
     inside = np.asarray(canvas) > 127
     distance = (distance_transform_edt(inside) - distance_transform_edt(~inside)) / OVERSAMPLE
     small = distance.reshape(TEMPLATE, OVERSAMPLE, TEMPLATE, OVERSAMPLE).mean((1, 3))
-    return np.clip(128 + np.rint(127 * small / REACH), 1, 255).astype(np.uint8)
+    template: NDArray[np.uint8] = np.clip(128 + np.rint(127 * small / REACH), 1, 255).astype(np.uint8)
+    return template
 
 
 def make_templates(fonts: list[Path]) -> NDArray[np.uint8]:

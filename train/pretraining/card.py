@@ -71,7 +71,8 @@ def _training(training: dict[str, Any]) -> list[str]:
     for name, made in training.items():
         cells = (made["seed"], made["steps"], made["minutes"], made["hardware"], made["torch"])
         lines.append(f"| {name} | `{made['command']}` | {' | '.join(str(cell) for cell in cells)} |")
-    return lines
+    notes = [f"{name}: {made['note']}" for name, made in training.items() if made.get("note")]
+    return [*lines, *(["", *notes] if notes else [])]
 
 
 def write_card(folder: Path) -> None:

@@ -80,6 +80,10 @@ class Batch:
     box: Tensor
     """(B, N, 4) box of that object, pixels."""
 
+    def to(self, device: torch.device) -> "Batch":
+        moved = [getattr(self, name).to(device) for name in ("covered", "glyph", "colour", "box")]
+        return Batch(self.images.to(device), self.pair.to(device), self.captions, *moved)
+
 
 def normalise(images: Tensor) -> Tensor:
     """What the tower is fed: (B, 3, S, S) in 0–1 → mean and standard deviation removed."""
@@ -257,10 +261,7 @@ def train_clip(
     if resume:
         stage.resume()
     for step in stage.steps():
-        batch = make_batch(sizes, seed, step)
-        batch = Batch(
-            **{f.name: v.to(device) if isinstance(v := getattr(batch, f.name), Tensor) else v for f in fields(Batch)}
-        )
+        batch = make_batch(sizes, seed, step).to(device)
         keep = None if stage.share >= WHOLE_FROM else _choose_patches(batch.covered, step)
         with torch.autocast(device.type, torch.bfloat16):
             patches, features = encode(teacher.clip.visual, batch.images, keep)

@@ -124,16 +124,17 @@ class Reader:
                 answers[row] = text
         return answers
 
+    def prompt(self, question: str, *, with_image: bool) -> str:
+        """What the chat template makes of one question."""
+        parts = [{"type": "image"}] if with_image else []
+        message: Any = {"role": "user", "content": [*parts, {"type": "text", "text": question}]}
+        return str(self.tokenizer.apply_chat_template([message], add_generation_prompt=True, tokenize=False))
+
     def _answer_batch(self, examples: Sequence[Example]) -> list[str]:
         prompts = [
-            self.tokenizer.apply_chat_template(
-                [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": example.question}]}],
-                add_generation_prompt=True,
-                tokenize=False,
-            )
+            self.prompt(example.question, with_image=True).replace("<image>", "<image>" * self.image_tokens)
             for example in examples
         ]
-        prompts = [str(prompt).replace("<image>", "<image>" * self.image_tokens) for prompt in prompts]
         inputs = self.tokenizer(prompts, return_tensors="pt", padding=True, add_special_tokens=False)
         images = normalise(pictures(np.stack([example.image for example in examples])))
         made: Any = self.model.generate(  # type: ignore[misc]

@@ -17,6 +17,7 @@ from train.pretraining.packing import IMAGE_TOKEN
 from train.pretraining.tokenizer import save_tokenizer
 
 CLIP_WEIGHTS: Final = "open_clip_model.safetensors"
+TOKEN_IDS: Final[dict[str, Any]] = {key: LANGUAGE[key] for key in ("bos_token_id", "eos_token_id", "pad_token_id")}
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
@@ -93,9 +94,7 @@ def llava_config() -> LlavaConfig:
         vision_feature_select_strategy="default",
         vision_feature_layer=FEATURE_LAYER,
         tie_word_embeddings=True,
-        bos_token_id=LANGUAGE["bos_token_id"],
-        eos_token_id=LANGUAGE["eos_token_id"],
-        pad_token_id=LANGUAGE["pad_token_id"],
+        **TOKEN_IDS,
     )
     config.architectures = ["LlavaForConditionalGeneration"]
     return config
@@ -106,9 +105,7 @@ def export_llava(clip: CLIP, model: Llava, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     llava_config().save_pretrained(folder)
     GenerationConfig(
-        bos_token_id=LANGUAGE["bos_token_id"],
-        eos_token_id=LANGUAGE["eos_token_id"],
-        pad_token_id=LANGUAGE["pad_token_id"],
+        **TOKEN_IDS,
         do_sample=False,
         max_new_tokens=64,
     ).save_pretrained(folder)

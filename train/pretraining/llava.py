@@ -64,7 +64,7 @@ class Llava(nn.Module):
         width, hidden = MODEL["vision_cfg"]["width"], LANGUAGE["hidden_size"]
         self.linear_1 = nn.Linear(width, hidden)
         self.linear_2 = nn.Linear(hidden, hidden)
-        self.language = LlamaModel(LlamaConfig(**LANGUAGE, attn_implementation="eager"))
+        self.language = LlamaModel(LlamaConfig(**(LANGUAGE | {"attn_implementation": "eager"})))
 
     def connect(self, patches: Tensor) -> Tensor:
         """(B, N, H) soft tokens of patch features (B, N, W)."""

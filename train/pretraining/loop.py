@@ -113,7 +113,7 @@ class Stage:
         """One optimiser step on the sum of the losses."""
         total = torch.stack(list(losses.values())).sum()
         self.optimizer.zero_grad(set_to_none=True)
-        total.backward()  # type: ignore[no-untyped-call]
+        total.backward()
         ranks.average_gradients_(self.module)
         torch.nn.utils.clip_grad_norm_(self.module.parameters(), 1.0)
         self.optimizer.step()
@@ -131,7 +131,7 @@ class Stage:
         self.folder.mkdir(parents=True, exist_ok=True)
         tensors = {f"weight.{name}": p.detach() for name, p in self.module.named_parameters()}
         tensors |= {f"average.{name}": p for name, p in self.average.weights.items()}
-        names = {p: name for name, p in self.module.named_parameters()}
+        names: dict[Tensor, str] = {p: name for name, p in self.module.named_parameters()}
         for p, state in self.optimizer.state.items():
             tensors |= {f"state.{key}.{names[p]}": value for key, value in state.items()}
         note = {"progress": json.dumps({"step": self.step, "seconds": self.seconds})}

@@ -5,7 +5,7 @@ Letters: B sequences, L = LENGTH tokens, N = 64 image tokens.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -54,7 +54,7 @@ class TurnEncoder:
         """Ids of what is asked, up to and with "ASSISTANT:", and of the answer, with the end token."""
         question, answer = turn
         asked = [*self.words(question), SPECIAL.index("ASSISTANT:")]
-        return asked, [*self.words(answer), int(self.tokenizer.eos_token_id)]  # type: ignore[arg-type]
+        return asked, [*self.words(answer), int(self.tokenizer.eos_token_id)]
 
 
 def pack(dialogues: Sequence[Sequence[tuple[bool, Turn]]], encoder: TurnEncoder) -> Packed:
@@ -98,7 +98,7 @@ def _pack_row(dialogue: Sequence[tuple[bool, Turn]], encoder: TurnEncoder) -> tu
 def check_template(tokenizer: PreTrainedTokenizerFast, encoder: TurnEncoder) -> None:
     """Raises unless a packed turn is, token by token, what the chat template makes of it."""
     question, answer = "What shape is the red object?", "star"
-    messages = [
+    messages: Any = [
         {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": question}]},
         {"role": "assistant", "content": answer},
     ]
