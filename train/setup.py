@@ -2,6 +2,7 @@
 
 import argparse
 import datetime
+import importlib.util
 import json
 import os
 from pathlib import Path
@@ -21,15 +22,15 @@ class RunError(Exception):
 
 def start_processes(config: RunConfig, folder: Path) -> Accelerator:
     """This process among those that accelerate launched; an error where there are not as many as the run asks for."""
-    try:
-        accelerator = Accelerator(
-            cpu=not torch.cuda.is_available(),
-            log_with=config.tracking.report_to,
-            project_dir=str(folder),
-            kwargs_handlers=[InitProcessGroupKwargs(timeout=PATIENCE)],
-        )
-    except (ImportError, ValueError) as error:
-        raise RunError(f"tracking.report_to: {config.tracking.report_to} cannot be used here ({error})") from error
+    tracker = config.tracking.report_to
+    if tracker is not None and importlib.util.find_spec(tracker) is None:  # accelerate would go on without it
+        raise RunError(f"tracking.report_to: {tracker} is not installed; pip install {tracker}, or leave the option out")
+    accelerator = Accelerator(
+        cpu=not torch.cuda.is_available(),
+        log_with=tracker,
+        project_dir=str(folder),
+        kwargs_handlers=[InitProcessGroupKwargs(timeout=PATIENCE)],
+    )
     asked, found = config.federation.processes, accelerator.num_processes
     if asked is not None and asked != found:
         raise RunError(

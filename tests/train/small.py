@@ -54,7 +54,8 @@ CONFIGS = {"promptfl": CLIP, "fedit": MLLM}
 
 def config(method: str, **sections: dict[str, Any]) -> RunConfig:
     """The small configuration of a method with these sections updated."""
-    values = {name: {**section, **sections.get(name, {})} for name, section in CONFIGS[method].items()}
+    default = CONFIGS[method]
+    values = {name: {**default.get(name, {}), **sections.get(name, {})} for name in default.keys() | sections.keys()}
     return RunConfig.model_validate(values)
 
 
