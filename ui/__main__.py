@@ -4,7 +4,7 @@ import os
 import sys
 from typing import Annotated
 
-from pydantic import Field, HttpUrl
+from pydantic import Field, HttpUrl, ValidationError
 from pydantic_settings import BaseSettings, CliApp, SettingsConfigDict
 
 
@@ -70,7 +70,13 @@ def serve(settings: Settings) -> None:
 
 def main() -> int:
     """Parses the command line; ``--help`` documents every option."""
-    CliApp.run(Settings)
+    try:
+        CliApp.run(Settings)
+    except ValidationError as error:
+        first = error.errors()[0]
+        option = "-".join(str(part) for part in first["loc"]).replace("_", "-")
+        print(f"error: --{option} {first['input']!r}: {first['msg']}", file=sys.stderr)
+        return 2
     return 0
 
 
