@@ -144,8 +144,11 @@ class Adapters:
                 raise
             self._refuse(name, f"{name} is refused: the engine ended while loading it")
             return False
-        except (StoreError, ValueError) as error:
+        except StoreError as error:
             self._refuse(name, str(error))
+            return False
+        except ValueError as error:
+            self._refuse(name, f"{name} is refused: {error}")
             return False
         except GatewayError as error:
             if None not in self._generations().values():  # a host that is not up yet is no fault of the version

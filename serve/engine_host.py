@@ -1,7 +1,11 @@
 """The engine as a place for adapters: loads one, tries it, forgets it."""
 
+import asyncio
+from pathlib import Path
+
 from serve.engine import Engine
 from serve.errors import GatewayError
+from serve.fit import check_fit, linear_shapes
 from serve.subjects import Subject
 
 PROBE = {"messages": [{"role": "user", "content": "?"}], "temperature": 0, "max_tokens": 1, "logprobs": True}
@@ -10,8 +14,9 @@ PROBE = {"messages": [{"role": "user", "content": "?"}], "temperature": 0, "max_
 class EngineHost:
     """Where adapters over the LLaVA base live. ``generation`` changes when everything loaded before is gone."""
 
-    def __init__(self, engine: Engine, base_id: str, max_rank: int) -> None:
+    def __init__(self, engine: Engine, base: Path, base_id: str, max_rank: int) -> None:
         self._engine = engine
+        self._linears = linear_shapes(base)
         self.base_id = base_id
         self.max_rank: int | None = max_rank
 
@@ -25,7 +30,11 @@ class EngineHost:
         self._engine.require_up()
 
     async def load(self, subject: Subject) -> None:
-        """Loads the adapter, and has it say one token: a number that is not finite shows here and not to a user."""
+        """Loads the adapter, and has it say one token: a number that is not finite shows here and not to a user.
+
+        ValueError where the adapter does not fit the base.
+        """
+        await asyncio.to_thread(check_fit, subject.folder, self._linears)
         client = self._engine.require_up()
         if subject.name not in await client.models():
             await client.load(subject.name, subject.folder)

@@ -8,31 +8,27 @@ import json
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
 from safetensors.torch import save_file
 
-from adapters_store.base import QUANTISED
+from serve.fit import linear_shapes
 
 
 def write_zero_adapter(base: Path, folder: Path) -> Path:
     """Writes a rank-1 PEFT adapter of one projection of the checkpoint ``base`` into ``folder``, and returns that."""
-    module, rows, columns = _first_projection(base)
-    prefix = f"base_model.model.{module}"
+    module, (out_features, in_features) = _first_projection(base)
+    prefix = f"base_model.model.model.language_model.{module}"
+    factors = {"lora_A": torch.zeros(1, in_features), "lora_B": torch.zeros(out_features, 1)}
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(
-        {f"{prefix}.lora_A.weight": torch.zeros(1, columns), f"{prefix}.lora_B.weight": torch.zeros(rows, 1)},
-        folder / "adapter_model.safetensors",
-    )
+    save_file({f"{prefix}.{side}.weight": zero for side, zero in factors.items()}, folder / "adapter_model.safetensors")
     config = {"peft_type": "LORA", "r": 1, "lora_alpha": 1, "target_modules": ["q_proj"], "bias": "none"}
     (folder / "adapter_config.json").write_text(json.dumps(config))
     return folder
 
 
-def _first_projection(base: Path) -> tuple[str, int, int]:
-    for path in sorted(base.glob("*.safetensors")):
-        with safe_open(path, framework="pt") as shard:
-            for name in sorted(shard.keys()):
-                if QUANTISED.search(name) and ".q_proj." in name:
-                    rows, columns = shard.get_slice(name).get_shape()
-                    return name.removesuffix(".weight"), rows, columns
-    raise ValueError(f"base {str(base)!r} has no language model with q_proj layers: only LLaVA-like bases are served")
+def _first_projection(base: Path) -> tuple[str, tuple[int, int]]:
+    found = sorted((name, shape) for name, shape in linear_shapes(base).items() if name.endswith(".q_proj"))
+    if not found:
+        raise ValueError(
+            f"base {str(base)!r} has no language model with q_proj layers: only LLaVA-like bases are served"
+        )
+    return found[0]
