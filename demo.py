@@ -122,7 +122,10 @@ def answers(url: str) -> bool:
 
 
 def ask_everybody(gateway: str, key: str) -> Path:
-    """Asks each client's model, the federation's and the base about a picture from that client's test split; the last picture's path."""
+    """Asks each client's model, the global one and the base about a picture of that client's test split.
+
+    Returns the path of the last picture.
+    """
     config = yaml.safe_load(CONFIG.read_text())
     results = {client["id"]: client for client in json.loads((FOLDER / "run" / "results.json").read_text())["clients"]}
     picture = FOLDER

@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -49,6 +49,7 @@ class Site:
     infos: Mapping[str, ClientInfo]
     config: ClientConfig
     seed: int
+    split: Literal["test", "val"] = "test"
 
     def train(self, client: str, turn: Turn, parcel: Tensors, state: Tensors | None, timeout: float) -> Trained:
         """A turn from the parcel and the client's own state (None: it never took part). Late after ``timeout`` s."""
@@ -65,15 +66,16 @@ class Site:
         return Trained(own, upload, loss, time.monotonic() - started)
 
     def finish(self, client: str, state: Tensors, shared: Artefact | None, references: tuple[str, ...]) -> Finished:
-        """The personal artefact of this state, and the scores of exactly its bytes beside those of the references."""
+        """The personal artefact of this state, and the scores of exactly its bytes beside the references'."""
         info, method = self.infos[client], self.method
-        test = self.clients[client].test
+        data = self.clients[client]
+        held_out = data.test if self.split == "test" else data.val
         artefact = method.publish(self.model, info, state)
-        scores = {"personal": evaluate(self._built(info, artefact), test)}
+        scores = {"personal": evaluate(self._built(info, artefact), held_out)}
         if shared is not None:
-            scores["global"] = evaluate(self._built(info, shared), test)
+            scores["global"] = evaluate(self._built(info, shared), held_out)
         if "zero_shot" in references:
-            scores["zero_shot"] = evaluate(zero_shot(self.model, info), test)
+            scores["zero_shot"] = evaluate(zero_shot(self.model, info), held_out)
         return Finished(artefact, scores)
 
     def _built(self, info: ClientInfo, artefact: Artefact) -> Personal:

@@ -14,6 +14,8 @@ from pydantic_core import PydanticUndefined
 
 from train.config import RunConfig
 
+RUN_OPTIONS = ("config", "out", "resume")  # about the run, not part of its configuration
+
 
 class ConfigError(Exception):
     """One sentence: the field, what was found, what is allowed."""
@@ -30,14 +32,16 @@ def parse(argv: Sequence[str]) -> tuple[RunConfig, argparse.Namespace]:
     options, unknown = parser.parse_known_args(argv)
     if unknown:
         raise ConfigError(_unknown(unknown[0].split("=")[0].lstrip("-"), "option"))
+    given = {name: text for name, text in vars(options).items() if text is not None and name not in RUN_OPTIONS}
     if options.resume is not None:
+        if given or options.config or options.out:
+            raise ConfigError("--resume: goes on with the run's own configuration; no other option is allowed with it")
         return _validated(_read(Path(options.resume) / "config.json", "--resume")), options
     if options.config is None:
         raise ConfigError("--config: missing; give a YAML file such as train/configs/fedit_scenes.yaml")
     values = _read(Path(options.config), "--config")
-    for name, text in vars(options).items():
-        if text is not None and name not in ("config", "out", "resume"):
-            _set(values, name.split("."), yaml.safe_load(text))
+    for name, text in given.items():
+        _set(values, name.split("."), yaml.safe_load(text))
     return _validated(values), options
 
 
@@ -142,7 +146,7 @@ def _known() -> list[str]:
 
 
 def _unknown(name: str, kind: str) -> str:
-    known = [*RunConfig.model_fields, *_known(), "config", "out", "resume"]
+    known = [*RunConfig.model_fields, *_known(), *RUN_OPTIONS]
     by_leaf = {full.rsplit(".", 1)[-1]: full for full in known}
     near = difflib.get_close_matches(name, known, 1, 0.5) or [
         by_leaf[leaf] for leaf in difflib.get_close_matches(name.rsplit(".", 1)[-1], list(by_leaf), 1, 0.5)

@@ -57,8 +57,9 @@ class ClientConfig(_Section):
 
 
 class EvaluateConfig(_Section):
-    """What is measured at the end, on the clients' test splits."""
+    """What is measured at the end."""
 
+    split: Literal["test", "val"] = Field("test", description="the clients' examples it is measured on; tune on val")
     references: tuple[Literal["zero_shot", "local"], ...] = Field(
         ("zero_shot", "local"), description="rows to compare with; local trains once more without communication"
     )

@@ -44,6 +44,7 @@ class Run:
 
     def __init__(self, config: RunConfig, folder: Path, accelerator: Accelerator) -> None:
         self.config, self.folder, self.accelerator = config, folder, accelerator
+        self.split = config.evaluate.split
         self.method = build_method(config.method)
         self.clients = {client.id: client for client in build(config.data, config.seed)}
         self.infos = {c.id: ClientInfo(c.id, len(c.train), c.class_names) for c in self.clients.values()}
@@ -67,7 +68,7 @@ class Run:
     def _federate(self, method: Method[Any], folder: Path) -> tuple[dict[str, Ending], Artefact | None]:
         """The loop on the main process, its commands on the others, which get nothing back."""
         log = RunLog(folder / "metrics.jsonl", method.name, self._track)
-        site = Site(self.model, method, self.clients, self.infos, self.config.client, self.config.seed)
+        site = Site(self.model, method, self.clients, self.infos, self.config.client, self.config.seed, self.split)
         references = self.config.evaluate.references if method is self.method else ()
         timeout = self.config.federation.round_timeout
         backend = LocalBackend(self.accelerator, site, folder, timeout, references, log.client_done)
@@ -91,7 +92,7 @@ class Run:
             "seed": self.config.seed,
             "rounds": self.config.federation.rounds,
         }
-        n_test = {client.id: len(client.test) for client in self.clients.values()}
+        n_test = {c.id: len(c.test if self.split == "test" else c.val) for c in self.clients.values()}
         results = summarise(run, list(self.infos.values()), n_test, endings, local, metrics)
         write_json(self.folder / "results.json", results)
         draw_curves(results, metrics, self.folder / "curves.png")

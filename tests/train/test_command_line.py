@@ -95,6 +95,11 @@ def test_nothing_to_resume(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
     assert "--resume:" in capsys.readouterr().err
 
 
+def test_a_resumed_run_takes_no_other_option(path: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--resume: goes on with the run's own configuration"):
+        parse(["--resume", str(tmp_path), "--client.lr", "1"])
+
+
 def test_help_documents_every_field_from_any_directory(tmp_path: Path) -> None:
     script = Path(__file__).resolve().parents[2] / "train" / "fed.py"
     shown = subprocess.run(
