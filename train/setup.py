@@ -24,7 +24,9 @@ def start_processes(config: RunConfig, folder: Path) -> Accelerator:
     """This process among those that accelerate launched; an error where there are not as many as the run asks for."""
     tracker = config.tracking.report_to
     if tracker is not None and importlib.util.find_spec(tracker) is None:  # accelerate would go on without it
-        raise RunError(f"tracking.report_to: {tracker} is not installed; pip install {tracker}, or leave the option out")
+        raise RunError(
+            f"tracking.report_to: {tracker} is not installed; pip install {tracker}, or leave the option out"
+        )
     accelerator = Accelerator(
         cpu=not torch.cuda.is_available(),
         log_with=tracker,
