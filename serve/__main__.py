@@ -22,7 +22,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _run(words[1:] if words[:1] == ["run"] else words)
     except ValidationError as error:
         first = error.errors()[0]
-        print(f"serve: --{'.'.join(map(str, first['loc']))}: {first['msg']}", file=sys.stderr)
+        option = "-".join(str(part).replace("_", "-") for part in first["loc"])
+        print(f"serve: --{option}: {first['msg'].removeprefix('Value error, ')}", file=sys.stderr)
     except (OSError, ValueError) as error:
         print(f"serve: {error}", file=sys.stderr)
     return 1
@@ -42,7 +43,14 @@ def _run(words: list[str]) -> int:
     logging.getLogger("serve").setLevel(logging.INFO)
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it warns of kernels that are not needed
     print(f"gateway on http://{settings.host}:{settings.port} (store {settings.store})", flush=True)
-    uvicorn.run(create_app(settings), host=settings.host, port=settings.port, log_level="warning", access_log=False)
+    uvicorn.run(
+        create_app(settings),
+        host=settings.host,
+        port=settings.port,
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=5,
+    )
     return 0
 
 

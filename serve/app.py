@@ -59,11 +59,11 @@ def _add_answers(app: FastAPI, gateway: Gateway) -> None:
         try:
             chat = gateway.chat_with(subject)
             if asked.stream:
-                chunks = chat.stream(asked, subject)
+                chunks = chat.stream(asked, subject, access.owner)
                 first = await anext(chunks)  # what goes wrong before it is still an answer with a status
                 events = _events(first, chunks, resident.lease())
                 return StreamingResponse(events, media_type="text/event-stream", headers=headers)
-            return JSONResponse(await chat.answer(asked, subject), headers=headers)
+            return JSONResponse(await chat.answer(asked, subject, access.owner), headers=headers)
         finally:
             resident.release()
 
@@ -74,7 +74,7 @@ def _add_answers(app: FastAPI, gateway: Gateway) -> None:
         try:
             subject = resident.subject
             request.state.client = subject.client
-            ranked = await gateway.classify_with(subject).probabilities(subject, image)
+            ranked = await gateway.classify_with(subject).probabilities(subject, image, access.owner)
         finally:
             resident.release()
         top = [{"class_name": name, "probability": probability} for name, probability in ranked[: asked.top_k]]

@@ -28,6 +28,7 @@ class Access:
 
     clients: frozenset[str]
     admin: bool = False
+    owner: str = ""  # the key's digest: caches are kept apart by it, in shared models too
 
     def allows(self, client: str) -> bool:
         """Whether the key may use that client's model."""
@@ -93,7 +94,7 @@ class Keys:
         stamp = (stat.st_mtime_ns, stat.st_ino) if stat else None
         if stamp != self._stamp:
             self._known = {
-                digest: Access(frozenset(entry["clients"]), bool(entry["admin"]))
+                digest: Access(frozenset(entry["clients"]), bool(entry["admin"]), digest)
                 for digest, entry in self.entries().items()
             }
             self._stamp = stamp

@@ -29,27 +29,25 @@ class Chat:
         self._prompts = prompts
         self._settings = settings
 
-    async def answer(self, request: ChatRequest, subject: Subject) -> dict[str, Any]:
-        """The whole answer."""
+    async def answer(self, request: ChatRequest, subject: Subject, owner: str) -> dict[str, Any]:
+        """The whole answer to whoever ``owner`` is: what is cached for one is not there for another."""
         client = self._engine.require_up()
-        return shaped(await client.chat(await self._engine_request(request, subject)), subject)
+        return shaped(await client.chat(await self._engine_request(request, subject, owner)), subject)
 
-    async def stream(self, request: ChatRequest, subject: Subject) -> AsyncIterator[dict[str, Any]]:
+    async def stream(self, request: ChatRequest, subject: Subject, owner: str) -> AsyncIterator[dict[str, Any]]:
         """The answer chunk by chunk, each in OpenAI's shape."""
         client = self._engine.require_up()
-        body = await self._engine_request(request, subject)
+        body = await self._engine_request(request, subject, owner)
         if request.stream_options is not None:
             body["stream_options"] = {"include_usage": request.stream_options.include_usage}
         async for chunk in client.stream(body):
             yield shaped(chunk, subject)
 
-    async def _engine_request(self, request: ChatRequest, subject: Subject) -> dict[str, Any]:
+    async def _engine_request(self, request: ChatRequest, subject: Subject, owner: str) -> dict[str, Any]:
         check_conversation(request.messages)
         prompt = self._prompts.render(subject.prompt_template, request.messages)
         images = await asyncio.to_thread(self._decode, request.messages)
-        tokens = await asyncio.gather(
-            *(self._soft_tokens(subject.client, image, subject.image_transform) for image in images)
-        )
+        tokens = await asyncio.gather(*(self._soft_tokens(owner, image, subject.image_transform) for image in images))
         width, limit = self._soft_tokens.width, self._soft_tokens.limit
         embeds = [{"type": "image_embeds", "image_embeds": engine_payload(t, width, limit)} for t in tokens]
         return {
@@ -59,7 +57,7 @@ class Chat:
             "messages": [{"role": "user", "content": [*embeds, {"type": "text", "text": prompt}]}],
             "max_tokens": request.answer_tokens or self._settings.default_max_tokens,
             "add_special_tokens": False,  # the template wrote them
-            "cache_salt": subject.client,  # no client can time what another asked
+            "cache_salt": owner,  # nobody can time what another asked
         }
 
     def _decode(self, messages: Sequence[Message]) -> list[Image.Image]:

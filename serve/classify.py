@@ -53,15 +53,15 @@ class Classifier:
         """Ends the encoder's thread."""
         await self._batcher.close()
 
-    async def probabilities(self, subject: Subject, image: Image.Image) -> list[tuple[str, float]]:
+    async def probabilities(self, subject: Subject, image: Image.Image, owner: str) -> list[tuple[str, float]]:
         """Every class with its probability, most probable first; they add up to 1."""
-        features = await self._image_features(subject, image)
+        features = await self._image_features(subject, image, owner)
         logits = self._scale * (self._classes[subject.name] @ features)  # (C,)
         return sorted(zip(subject.class_names, logits.softmax(0).tolist(), strict=True), key=lambda pair: -pair[1])
 
-    async def _image_features(self, subject: Subject, image: Image.Image) -> Tensor:
+    async def _image_features(self, subject: Subject, image: Image.Image, owner: str) -> Tensor:
         """(D,)"""
-        key = (subject.client, subject.image_transform, image.size, hashlib.sha256(image.tobytes()).digest())
+        key = (owner, subject.image_transform, image.size, hashlib.sha256(image.tobytes()).digest())
         found = self._cache.get(key)
         if found is None:
             found = await self._batcher((image, subject.image_transform))

@@ -55,6 +55,15 @@ def _cpu_arguments() -> list[str]:
     return ["--enforce-eager", "--distributed-executor-backend", "uni"]
 
 
+def _cpu_variables(settings: Settings) -> dict[str, str]:
+    return {
+        "VLLM_CPU_KVCACHE_SPACE": str(settings.kv_cache_gib),
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # the cores are shared with the gateway
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # what the CPU build asks for before it takes the "uni" executor
+        "OMP_NUM_THREADS": str(settings.engine_threads),
+    }
+
+
 def _cuda_arguments(settings: Settings) -> list[str]:
     return ["--gpu-memory-utilization", str(settings.gpu_memory_utilization)]
 
@@ -66,10 +75,7 @@ def engine_environment(plan: EnginePlan, settings: Settings) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(filter(None, [str(SITE), os.environ.get("PYTHONPATH")])),
         "VLLM_API_KEY": plan.key,
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
-        "VLLM_CPU_KVCACHE_SPACE": str(settings.kv_cache_gib),
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # the cores are shared with the gateway
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # what the CPU build asks for before it takes the "uni" executor
-        "OMP_NUM_THREADS": str(settings.engine_threads),
+        **({} if torch.cuda.is_available() else _cpu_variables(settings)),
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
         "HF_HUB_OFFLINE": "1",

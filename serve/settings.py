@@ -69,6 +69,13 @@ class Settings(BaseSettings):
     def _found(cls, value: Path | None) -> Path | None:
         return None if value is None else resolve(value)
 
+    @field_validator("base", "clip")
+    @classmethod
+    def _exists(cls, value: Path | None) -> Path | None:
+        if value is not None and not value.is_dir():
+            raise ValueError(f"folder '{value}' does not exist")
+        return value
+
     @property
     def nf4(self) -> Literal["nf4"] | None:
         """The quantisation as the base's identity wants it."""

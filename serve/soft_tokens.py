@@ -25,7 +25,7 @@ from serve.settings import MIB, Settings
 
 
 class SoftTokens:
-    """Encodes images of all clients in shared batches, and remembers them per client: nobody can time another's."""
+    """Encodes everybody's images in shared batches, and remembers them per key: nobody can time another's."""
 
     def __init__(self, base: Path, settings: Settings) -> None:
         self._model = _vision_half(base)
@@ -35,9 +35,9 @@ class SoftTokens:
         self._batcher = Batcher(self._encode, settings.max_batch, settings.max_wait_ms)
         self._cache = TensorCache(settings.cache_mib * MIB)
 
-    async def __call__(self, client: str, image: Image.Image, transform: ImageTransform) -> Tensor:
-        """Soft tokens (N, W), float32, of one image asked about by that client."""
-        key = (client, transform, image.size, hashlib.sha256(image.tobytes()).digest())
+    async def __call__(self, owner: str, image: Image.Image, transform: ImageTransform) -> Tensor:
+        """Soft tokens (N, W), float32, of one image asked about by that owner of a key."""
+        key = (owner, transform, image.size, hashlib.sha256(image.tobytes()).digest())
         found = self._cache.get(key)
         if found is None:
             found = await self._batcher((image, transform))

@@ -37,7 +37,7 @@ def test_equal_those_of_the_training_model() -> None:
     assert torch.allclose(torch.stack(asyncio.run(ask())), expected, atol=1e-5)
 
 
-def test_are_remembered_per_client() -> None:
+def test_are_remembered_per_owner() -> None:
     encoded = []
 
     async def ask() -> None:
