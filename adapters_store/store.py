@@ -92,22 +92,21 @@ class Store:
 
         ``manifest.files`` is filled in here; ``report`` gets a field ``published`` (ISO 8601), which orders versions.
         """
-        from adapters_store.verify import check_content, entry_of
+        from adapters_store.verify import completed
 
         try:
-            entries = {name: entry_of(data) for name, data in sorted(files.items())}
-            manifest = Manifest.model_validate({**manifest.model_dump(), "files": entries})
-            check_content(manifest, files)
-        except ValidationError as error:
-            raise StoreError(f"a version of {manifest.client!r} is refused: {first_reason(error)}") from error
+            manifest = completed(manifest, files)
+            json.dumps(report := dict(report), allow_nan=False)
         except StoreError as error:
             raise StoreError(f"a version of {manifest.client!r} is refused: {error}") from error
+        except (TypeError, ValueError) as error:
+            raise StoreError(f"a version of {manifest.client!r} is refused: the report is no JSON ({error})") from error
         client, version = manifest.client, manifest.version
         with staged(self.root, client) as staging:
             for name, data in {**files, "manifest.json": manifest.canonical_json()}.items():
                 write_synced(staging / version / name, data)
             with ClientLock(self.root, client):
-                self._install(client, staging / version, dict(report))
+                self._install(client, staging / version, report)
                 if activate:
                     self._activate(client, version)
         return version
@@ -128,6 +127,8 @@ class Store:
             live = self._live_or_refuse(client)
             if not 0 <= percent <= 100:
                 raise StoreError(f"canary percent is {percent}: allowed is 0 to 100")
+            if version == live.version:
+                raise StoreError(f"{client}@{version} is live already: a canary is another version")
             if version is not None:
                 self.verify(client, version)
             canary = {"canary": version, "canary_percent": percent if version else 0}

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from pydantic import ValidationError
 from safetensors import SafetensorError, deserialize
 
-from adapters_store.manifest import FileEntry, Manifest
+from adapters_store.manifest import FileEntry, Manifest, first_reason
 from adapters_store.pointer import StoreError
 
 LORA_KEY = re.compile(r"base_model\.model\.(?P<module>[A-Za-z0-9_.]+)\.lora_(?P<side>[AB])\.weight")
@@ -41,6 +42,17 @@ PLAIN: dict[str, tuple[Any, ...]] = {
 def entry_of(data: bytes) -> FileEntry:
     """What the manifest records of a file with these bytes."""
     return FileEntry(sha256=hashlib.sha256(data).hexdigest(), bytes=len(data))
+
+
+def completed(manifest: Manifest, files: Mapping[str, bytes]) -> Manifest:
+    """The manifest with these files listed in it; StoreError where they are not a sound adapter of that manifest."""
+    entries = {name: entry_of(data) for name, data in sorted(files.items())}
+    try:
+        manifest = Manifest.model_validate({**manifest.model_dump(), "files": entries})
+    except ValidationError as error:
+        raise StoreError(first_reason(error)) from error
+    check_content(manifest, files)
+    return manifest
 
 
 def check_bytes(manifest: Manifest, files: Mapping[str, bytes]) -> None:

@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -102,11 +103,32 @@ def test_a_canary_has_a_share_and_ends_with_none_or_when_it_goes_live(store: Sto
     assert (store.live("amy").canary, store.live("amy").canary_percent) == (canary, 25)
     with pytest.raises(StoreError, match="canary percent is 101"):
         store.set_canary("amy", canary, 101)
+    with pytest.raises(StoreError, match="is live already"):
+        store.set_canary("amy", live, 5)
     store.activate("amy", canary)
     assert (store.live("amy").canary, store.live("amy").previous) == (None, [live])
     store.set_canary("amy", live, 5)
     store.set_canary("amy", None)
     assert (store.live("amy").canary, store.live("amy").canary_percent) == (None, 0)
+
+
+def test_a_report_that_is_no_json_is_refused(store: Store) -> None:
+    for value in (float("nan"), object()):
+        with pytest.raises(StoreError, match="a version of 'amy' is refused: the report is no JSON"):
+            store.publish(manifest(), prompt_files(), {"loss": value}, activate=True)
+    assert store.clients() == []
+
+
+def test_what_dead_writers_left_is_swept_once_it_is_old(store: Store) -> None:
+    publish(store, 1.0)
+    old, new = store.root / ".staging" / "amy-old", store.root / ".staging" / "amy-new"
+    for folder in (old, new):
+        (folder / ("0" * 16)).mkdir(parents=True)
+        (folder / "manifest.json").write_text("{")
+    for path in (*old.rglob("*"), old):
+        os.utime(path, (0, 0))
+    assert store.gc(0) == []
+    assert (old.exists(), new.exists()) == (False, True)
 
 
 @pytest.mark.parametrize("client", ["../amy", "a/b", "", ".staging", "amy.", "Amy", "a" * 64, "base"])
