@@ -1,11 +1,16 @@
 """``python -m ui``: serves the page until it is interrupted."""
 
 import os
+import signal
 import sys
-from typing import Annotated
+import tempfile
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field, HttpUrl, ValidationError
 from pydantic_settings import BaseSettings, CliApp, SettingsConfigDict
+
+if TYPE_CHECKING:
+    import gradio as gr
 
 
 class Settings(BaseSettings):
@@ -34,10 +39,17 @@ class Settings(BaseSettings):
 
 
 def serve(settings: Settings) -> None:
-    """Launches the page and blocks; nothing is looked up or reported outside."""
-    for name in ("GRADIO_ANALYTICS_ENABLED", "GRADIO_RUN_HISTORY"):
-        os.environ[name] = "False"
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    """Launches the page and blocks; nothing is looked up or reported outside, and no upload outlives the process."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    with tempfile.TemporaryDirectory(prefix="fedtailor-ui-") as uploads:  # only this user may look into it
+        os.environ |= {"GRADIO_TEMP_DIR": uploads, "GRADIO_ANALYTICS_ENABLED": "False", "HF_HUB_OFFLINE": "1"}
+        page, url = launch(settings)
+        print(f"FedTailor UI on {url.rstrip('/')} (gateway {settings.gateway})", flush=True)
+        page.block_thread()
+
+
+def launch(settings: Settings) -> "tuple[gr.Blocks, str]":
+    """The running page and its address; SystemExit with a sentence where it cannot listen there."""
     import gradio as gr  # reads the environment when imported
 
     from ui.app import CSS, build
@@ -64,8 +76,7 @@ def serve(settings: Settings) -> None:
         )
     except OSError as error:
         raise SystemExit(f"error: cannot listen on port {settings.port} of {settings.host}: is it taken?") from error
-    print(f"FedTailor UI on {url.rstrip('/')} (gateway {settings.gateway})", flush=True)
-    page.block_thread()
+    return page, url
 
 
 def main() -> int:

@@ -1,6 +1,14 @@
+import os
 import socket
+import stat
 import subprocess
 import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.ui.live import running_page
 
 
 def ui(*options: str) -> subprocess.CompletedProcess[str]:
@@ -34,3 +42,18 @@ def test_a_wrong_option_is_a_sentence() -> None:
         assert ran.returncode != 0
         assert named in ran.stderr
         assert "Traceback" not in ran.stderr
+
+
+def test_uploads_are_for_this_user_only_and_do_not_outlive_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with running_page("http://127.0.0.1:9") as url:
+        uploaded = httpx.post(f"{url}/gradio_api/upload", files={"files": ("a.png", b"a picture", "image/png")})
+        assert Path(uploaded.json()[0]).read_bytes() == b"a picture"
+        (private,) = tmp_path.glob("fedtailor-ui-*")
+        assert uploaded.json()[0].startswith(f"{private}{os.sep}")
+        assert stat.S_IMODE(private.stat().st_mode) == 0o700
+        too_large = httpx.post(f"{url}/gradio_api/upload", files={"files": ("b.png", b"x" * (11 << 20), "image/png")})
+        assert too_large.status_code == 413
+    assert not list(tmp_path.glob("fedtailor-ui-*"))
