@@ -7,4 +7,5 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 
-pytest_plugins = ["tests.serve.fixtures"]  # one gateway and one engine for the whole suite
+# one gateway with its engine, and each base once, for the whole suite
+pytest_plugins = ["tests.serve.fixtures", "tests.train.fixtures"]

@@ -1,0 +1,104 @@
+"""From federated rounds to a served personal answer, every part real."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import yaml
+
+from adapters_store.paths import PROJECT_ROOT
+from adapters_store.store import Store
+from tests.serve.live import LiveGateway, data_url, running_gateway
+from tests.serve.parity import check_parity
+from tests.train.small import config, yaml_file
+from train.config import RunConfig
+from train.data import build
+from train.fed import main
+from train.models.clip import PromptClassifier, ResidentClip
+from train.tensors import from_bytes
+
+
+def test_trained_clients_are_loaded_while_serving_and_answer_as_in_training(
+    gateway: LiveGateway, tmp_path: Path
+) -> None:
+    """A federation publishes into the store of a running gateway; seconds later its clients answer, token for token."""
+    publish = {"enabled": True, "store": str(gateway.store.root)}
+    data = {"test_per_client": 8, "clients": 2}
+    # seven steps at a high rate: far enough from the base that the adapter must really be at work
+    client = {"local_steps": 4, "personal_steps": 3, "lr": 0.01}
+    sections = {"publish": publish, "data": data, "client": client, "evaluate": {"references": []}}
+    arguments = ["--config", str(yaml_file(tmp_path, "fedit", **sections)), "--out", str(tmp_path / "run")]
+    assert main(arguments) == 0
+    versions = json.loads((tmp_path / "run" / "versions.json").read_text())
+    federation = build(config("fedit", **sections).data, 0)
+    answers = {}
+    for member in federation:
+        gateway.wait_for(member.id, versions[member.id], timeout_s=10)
+        questions = [(example.image, example.question) for example in member.test]
+        check_parity(gateway, gateway.store, member.id, questions)
+        answers[member.id] = [gateway.ask(member.id, text, image)["choices"][0]["message"] for image, text in questions]
+        assert answers[member.id] != [gateway.ask("base", t, i)["choices"][0]["message"] for i, t in questions]
+
+
+def test_a_trained_prompt_classifies_as_in_training(gateway: LiveGateway, tmp_path: Path, clip: ResidentClip) -> None:
+    """Identical top-1 and probabilities to 1e-5, for every client's test images."""
+    sections = {"publish": {"enabled": True, "store": str(gateway.store.root)}, "evaluate": {"references": []}}
+    arguments = ["--config", str(yaml_file(tmp_path, "promptfl", **sections)), "--out", str(tmp_path / "run")]
+    assert main(arguments) == 0
+    versions = json.loads((tmp_path / "run" / "versions.json").read_text())
+    for member in build(config("promptfl").data, 0):
+        gateway.wait_for(member.id, versions[member.id], timeout_s=10)
+        artefact = gateway.store.artefact(member.id, versions[member.id])
+        prompt = from_bytes((artefact.path / "prompt.safetensors").read_bytes())["prompt"]
+        personal = PromptClassifier(clip, member.class_names, prompt)
+        logits = clip.clip.logit_scale * clip.features(member.test) @ personal.texts.features(prompt).T
+        expected = logits.softmax(dim=-1).tolist()
+        for example, probabilities in zip(member.test, expected, strict=True):
+            served = classify(gateway, member.id, example.image, len(member.class_names))
+            wanted = dict(zip(member.class_names, probabilities, strict=True))
+            assert served == pytest.approx(wanted, abs=1e-5)
+            assert next(iter(served)) == max(wanted, key=lambda name: wanted[name])
+
+
+def classify(gateway: LiveGateway, client: str, image: np.ndarray, count: int) -> dict[str, float]:
+    body = {"model": client, "image": data_url(image), "top_k": count}
+    with gateway.http() as http:
+        answer = http.post("/v1/classify", json=body)
+    assert answer.status_code == 200, answer.text
+    return {entry["class_name"]: entry["probability"] for entry in answer.json()["top"]}
+
+
+@pytest.mark.accept
+def test_fifty_questions_of_every_published_client(tmp_path: Path) -> None:
+    """The demonstration's own federation, with fifty test questions for each client and for the global version."""
+    settings = yaml.safe_load((PROJECT_ROOT / "train" / "configs" / "demo.yaml").read_text())
+    settings["data"]["test_per_client"] = 50
+    settings["evaluate"] = {"references": []}
+    store = Store(tmp_path / "store")
+    settings["publish"] = {"store": str(store.root)}
+    path = tmp_path / "demo.yaml"
+    path.write_text(yaml.safe_dump(settings))
+    assert main(["--config", str(path), "--out", str(tmp_path / "run")]) == 0
+    federation = build(RunConfig.model_validate(settings).data, 0)
+    with running_gateway(store.root) as live:
+        for member in federation:
+            questions = [(example.image, example.question) for example in member.test]
+            assert len(questions) == 50
+            check_parity(live, store, member.id, questions)
+        shared = [(example.image, example.question) for member in federation for example in member.test[:17]]
+        check_parity(live, store, "global", shared)
+
+
+@pytest.mark.accept
+def test_the_demo_ends_cleanly() -> None:
+    """``make demo STAY=0`` exits 0, prints what it promises, and leaves nothing running."""
+    done = subprocess.run([sys.executable, "demo.py", "--no-stay"], cwd=PROJECT_ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    for word in ("Training:", "Engine up:", "question", "truth", "personal", "base"):
+        assert word in done.stdout
+    left = [p.info for p in psutil.process_iter(["cmdline"]) if "demo-run/store" in " ".join(p.info["cmdline"] or [])]
+    assert left == []
