@@ -161,7 +161,7 @@ class Store:
     def _gc_client(self, client: str, keep: int) -> list[str]:
         with ClientLock(self.root, client):
             versions, live = self.versions(client), self.live(client)
-            kept = set(versions[len(versions) - keep :]) if keep else set()
+            kept = set(versions[-keep:]) if keep else set()
             if live is not None:
                 targets = live.previous[-keep:] if keep else []
                 kept |= {live.version, live.canary or live.version, *targets}
