@@ -87,6 +87,7 @@ def test_gc_keeps_live_canary_and_the_rollback_targets_asked_for(store: Store) -
     canary, waiting = publish(store, 7.0, activate=False), publish(store, 8.0, activate=False)
     store.set_canary("amy", canary, 10)
     other = publish(store, 1.0, "bob")
+    assert store.gc(9) == []
     assert store.gc(1) == [f"amy@{old}"]
     assert store.versions("amy") == [target, live, canary, waiting]
     assert store.live("amy").previous == [target]
