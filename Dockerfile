@@ -23,9 +23,10 @@ ENV PATH=/app/.venv/bin:/usr/local/bin:/usr/bin:/bin \
     FEDTAILOR_EXPORTS=/data/exports \
     FEDTAILOR_HOST=0.0.0.0 \
     FEDTAILOR_UI_HOST=0.0.0.0
-# The dependencies are a layer of their own, so that a change of the sources does not install them again.
+# What `make install` reads, and no more: a change of the other sources does not install everything again.
 COPY Makefile pyproject.toml README.md LICENSE ./
 COPY requirements requirements
+COPY adapters_store/torchvision_ops.py adapters_store/
 VOLUME /data
 EXPOSE 8000 7860
 HEALTHCHECK --start-period=3m --interval=15s --timeout=5s --retries=4 \

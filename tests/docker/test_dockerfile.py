@@ -25,6 +25,17 @@ def test_both_targets_install_by_make_end_as_an_ordinary_user_and_say_how_they_a
     assert [s.command for s in steps if s.name == "CMD"] == [["python", "-m", "serve"]]
 
 
+@pytest.mark.parametrize("target", ["cpu", "gpu"])
+def test_what_make_install_reads_is_copied_before_it_runs(target: str) -> None:
+    recipe = (PROJECT / "Makefile").read_text().partition("\n$(INSTALLED): ")[2].partition("\n\n")[0]
+    read = set(re.findall(r"[\w/.-]+\.(?:py|txt|toml)", recipe.replace("$(EXTRA)", target)))
+    assert {"pyproject.toml", f"requirements/{target}.txt"} <= read
+    steps = chain(STAGES, target)
+    install = next(i for i, s in enumerate(steps) if s.text == f"make install EXTRA={target}")
+    copied = [source for s in steps[:install] if s.name == "COPY" for source in s.text.split()[:-1]]
+    assert {name for name in read if not name.startswith(tuple(copied))} == set()
+
+
 def test_the_image_needs_no_address_but_those_of_debian_and_of_itself() -> None:
     assert set(re.findall(r"https?://[^\s'\"]+", TEXT)) == {"http://127.0.0.1:8000/healthz", "http://HOST:8000"}
     assert {s.base for s in STAGES.values()} - STAGES.keys() == {"debian:bookworm-slim"}
