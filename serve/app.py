@@ -15,12 +15,12 @@ from serve.clients import describe
 from serve.errors import GatewayError
 from serve.gateway import Gateway
 from serve.metrics import Observed
+from serve.reading import read_classification, read_json
 from serve.refusals import install_handlers
 from serve.residents import Resident
 from serve.schemas import ChatRequest, LoginRequest
 from serve.settings import Settings
 from serve.subjects import Subject
-from serve.uploads import read_classification
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -49,9 +49,8 @@ def _add_answers(app: FastAPI, gateway: Gateway) -> None:
     access_of = _access_dependency(gateway)
 
     @app.post("/v1/chat/completions")
-    async def chat_completions(
-        request: Request, asked: ChatRequest, access: Annotated[Access, Depends(access_of)]
-    ) -> Response:
+    async def chat_completions(request: Request, access: Annotated[Access, Depends(access_of)]) -> Response:
+        asked = await read_json(request, ChatRequest)
         resident = await gateway.lease(access, asked.model)
         subject = resident.subject
         request.state.client = subject.client
@@ -69,12 +68,12 @@ def _add_answers(app: FastAPI, gateway: Gateway) -> None:
 
     @app.post("/v1/classify")
     async def classify(request: Request, access: Annotated[Access, Depends(access_of)]) -> Response:
-        asked, image = await read_classification(request, gateway.settings)
+        asked, picture = await read_classification(request, gateway.settings)
         resident = await gateway.lease(access, asked.model)
         try:
             subject = resident.subject
             request.state.client = subject.client
-            ranked = await gateway.classify_with(subject).probabilities(subject, image, access.owner)
+            ranked = await gateway.classify_with(subject).probabilities(subject, picture, access.owner)
         finally:
             resident.release()
         top = [{"class_name": name, "probability": probability} for name, probability in ranked[: asked.top_k]]
@@ -104,7 +103,8 @@ def _add_knowledge(app: FastAPI, gateway: Gateway) -> None:
         return await asyncio.to_thread(describe, client, gateway.store, gateway.adapters)
 
     @app.post("/v1/login")
-    async def login(asked: LoginRequest) -> dict[str, Any]:
+    async def login(request: Request) -> dict[str, Any]:
+        asked = await read_json(request, LoginRequest)
         access = gateway.keys.access(asked.key)
         opened = gateway.store.clients() if access.admin else sorted(access.clients)
         return {"clients": [client for client in opened if client != "global"], "admin": access.admin}

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from PIL import Image
+from torch import Tensor
 
 from serve.engine import Engine
 from serve.errors import invalid
-from serve.images import bytes_of_data_url, decode_image
+from serve.images import Picture, bytes_of_data_url, decode_image
 from serve.schemas import ChatRequest, ImagePart, Message
 from serve.settings import Settings
 from serve.soft_tokens import SoftTokens, engine_payload
@@ -46,10 +46,11 @@ class Chat:
     async def _engine_request(self, request: ChatRequest, subject: Subject, owner: str) -> dict[str, Any]:
         check_conversation(request.messages)
         prompt = self._prompts.render(subject.prompt_template, request.messages)
-        images = await asyncio.to_thread(self._decode, request.messages)
-        tokens = await asyncio.gather(*(self._soft_tokens(owner, image, subject.image_transform) for image in images))
-        width, limit = self._soft_tokens.width, self._soft_tokens.limit
-        embeds = [{"type": "image_embeds", "image_embeds": engine_payload(t, width, limit)} for t in tokens]
+        pictures = await asyncio.to_thread(self._decode, request.messages)
+        tokens = await asyncio.gather(
+            *(self._soft_tokens(owner, picture, subject.image_transform) for picture in pictures)
+        )
+        embeds = await asyncio.to_thread(self._image_parts, tokens)
         return {
             "temperature": self._settings.default_temperature,
             **request.sampling(),
@@ -60,7 +61,11 @@ class Chat:
             "cache_salt": owner,  # nobody can time what another asked
         }
 
-    def _decode(self, messages: Sequence[Message]) -> list[Image.Image]:
+    def _image_parts(self, tokens: Sequence[Tensor]) -> list[dict[str, str]]:
+        width, limit = self._soft_tokens.width, self._soft_tokens.limit
+        return [{"type": "image_embeds", "image_embeds": engine_payload(t, width, limit)} for t in tokens]
+
+    def _decode(self, messages: Sequence[Message]) -> list[Picture]:
         urls = [
             (part.image_url.url, f"messages.{index}.content.{place}.image_url.url")
             for index, message in enumerate(messages)

@@ -4,7 +4,6 @@ Letters: B images, C classes, D joint embedding width, M prompt vectors.
 """
 
 import asyncio
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from adapters_store.personal.images import to_pixels
 from adapters_store.personal.prompt import PromptedText
 from serve.batching import Batcher
 from serve.cache import TensorCache
+from serve.images import Picture
 from serve.settings import MIB, Settings
 from serve.subjects import Subject
 
@@ -53,18 +53,18 @@ class Classifier:
         """Ends the encoder's thread."""
         await self._batcher.close()
 
-    async def probabilities(self, subject: Subject, image: Image.Image, owner: str) -> list[tuple[str, float]]:
+    async def probabilities(self, subject: Subject, picture: Picture, owner: str) -> list[tuple[str, float]]:
         """Every class with its probability, most probable first; they add up to 1."""
-        features = await self._image_features(subject, image, owner)
+        features = await self._image_features(subject, picture, owner)
         logits = self._scale * (self._classes[subject.name] @ features)  # (C,)
         return sorted(zip(subject.class_names, logits.softmax(0).tolist(), strict=True), key=lambda pair: -pair[1])
 
-    async def _image_features(self, subject: Subject, image: Image.Image, owner: str) -> Tensor:
+    async def _image_features(self, subject: Subject, picture: Picture, owner: str) -> Tensor:
         """(D,)"""
-        key = (owner, subject.image_transform, image.size, hashlib.sha256(image.tobytes()).digest())
+        key = (owner, subject.image_transform, picture.digest)
         found = self._cache.get(key)
         if found is None:
-            found = await self._batcher((image, subject.image_transform))
+            found = await self._batcher((picture.image, subject.image_transform))
             self._cache.put(key, found)
         return found
 

@@ -12,6 +12,8 @@ from serve.settings import Settings
 
 IDENTITY_TEMPLATE = '{{ messages[0]["content"] }}'  # the gateway renders the artefact's own template
 BASE_MODEL = "engine-base"  # never asked for: rows without an adapter would read another's slot (CPU build)
+# Our own settings, and vLLM's resolver of adapters by path, which would follow "../".
+NOT_INHERITED = ("FEDTAILOR_", "VLLM_LORA_RESOLVER")
 SITE = Path(__file__).parent / "engine_site"
 
 
@@ -70,7 +72,7 @@ def _cuda_arguments(settings: Settings) -> list[str]:
 
 def engine_environment(plan: EnginePlan, settings: Settings) -> dict[str, str]:
     """The variables: ours first on PYTHONPATH, the key out of the command line's sight, no network, no telemetry."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("FEDTAILOR_")}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(NOT_INHERITED)}
     return inherited | {
         "PYTHONPATH": os.pathsep.join(filter(None, [str(SITE), os.environ.get("PYTHONPATH")])),
         "VLLM_API_KEY": plan.key,

@@ -2,8 +2,10 @@
 
 import base64
 import binascii
+import hashlib
 import io
 import warnings
+from dataclasses import dataclass
 
 from PIL import Image, ImageOps
 
@@ -11,6 +13,14 @@ from serve.errors import invalid
 from serve.settings import Settings
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A decoded picture, RGB and upright, and the SHA-256 of the file it came in."""
+
+    image: Image.Image
+    digest: bytes
 
 
 def bytes_of_data_url(url: str, settings: Settings, param: str) -> bytes:
@@ -28,8 +38,8 @@ def bytes_of_data_url(url: str, settings: Settings, param: str) -> bytes:
         raise invalid(f"{param} is not valid base64", param) from error
 
 
-def decode_image(data: bytes, settings: Settings, param: str) -> Image.Image:
-    """The RGB picture, upright; 400 where it is too large or not an image."""
+def decode_image(data: bytes, settings: Settings, param: str) -> Picture:
+    """The picture in a file; 400 where it is too large or not an image."""
     if len(data) > settings.max_image_bytes:
         raise _too_many_bytes(settings, param)
     try:
@@ -41,7 +51,7 @@ def decode_image(data: bytes, settings: Settings, param: str) -> Image.Image:
             raise invalid(
                 f"{param} is {width} x {height} pixels: at most {settings.max_image_pixels} in all are read", param
             )
-        return ImageOps.exif_transpose(picture).convert("RGB")
+        return Picture(ImageOps.exif_transpose(picture).convert("RGB"), hashlib.sha256(data).digest())
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise invalid(f"{param} is not an image that can be read ({', '.join(FORMATS)})", param) from error
 

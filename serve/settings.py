@@ -54,7 +54,7 @@ class Settings(BaseSettings):
 
     max_body_bytes: int = Field(32 * MIB, ge=1024, description="largest request body")
     max_image_bytes: int = Field(8 * MIB, ge=1024, description="largest image file")
-    max_image_pixels: int = Field(32_000_000, ge=1, description="largest image, width times height")
+    max_image_pixels: int = Field(4096 * 4096, ge=1, description="largest image, width times height")
     max_images: int = Field(8, ge=1, description="images in one conversation")
     default_max_tokens: int = Field(256, ge=1, description="answer length where the request names none")
     default_temperature: float = Field(0.0, ge=0, le=2, description="where the request names none; 0 is greedy")

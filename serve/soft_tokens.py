@@ -4,7 +4,6 @@ Letters: B images, N soft tokens of one image, W width of the language model.
 """
 
 import base64
-import hashlib
 import io
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from adapters_store.personal.images import to_pixels
 from serve.batching import Batcher
 from serve.cache import TensorCache
 from serve.errors import GatewayError
+from serve.images import Picture
 from serve.settings import MIB, Settings
 
 
@@ -35,12 +35,12 @@ class SoftTokens:
         self._batcher = Batcher(self._encode, settings.max_batch, settings.max_wait_ms)
         self._cache = TensorCache(settings.cache_mib * MIB)
 
-    async def __call__(self, owner: str, image: Image.Image, transform: ImageTransform) -> Tensor:
+    async def __call__(self, owner: str, picture: Picture, transform: ImageTransform) -> Tensor:
         """Soft tokens (N, W), float32, of one image asked about by that owner of a key."""
-        key = (owner, transform, image.size, hashlib.sha256(image.tobytes()).digest())
+        key = (owner, transform, picture.digest)
         found = self._cache.get(key)
         if found is None:
-            found = await self._batcher((image, transform))
+            found = await self._batcher((picture.image, transform))
             self._cache.put(key, found)
         return found
 

@@ -33,6 +33,11 @@ def test_flags_that_crash_or_mislead_are_not_used(plan: EnginePlan) -> None:
     assert command[command.index("--generation-config") + 1] == "vllm"
 
 
+def test_adapters_are_not_found_by_path(plan: EnginePlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_LORA_RESOLVER_CACHE_DIR", "/somewhere")
+    assert not [name for name in engine_environment(plan, Settings()) if "RESOLVER" in name]
+
+
 def test_nothing_is_reported_or_looked_up(plan: EnginePlan) -> None:
     environment = engine_environment(plan, Settings())
     for name in ("VLLM_NO_USAGE_STATS", "DO_NOT_TRACK", "HF_HUB_OFFLINE"):

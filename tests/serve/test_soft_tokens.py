@@ -7,15 +7,15 @@ import io
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from adapters_store.personal.images import to_pixels
 from serve.cache import TensorCache
 from serve.errors import GatewayError
+from serve.images import decode_image
 from serve.settings import Settings
 from serve.soft_tokens import SoftTokens, engine_payload
 from tests.serve.artefacts import LLAVA, lora_manifest
-from tests.serve.live import noise
+from tests.serve.live import noise, png
 from train.models.mllm import load_llava
 
 TRANSFORM = lora_manifest("ann").image_transform
@@ -29,7 +29,9 @@ def test_equal_those_of_the_training_model() -> None:
 
     async def ask() -> list[torch.Tensor]:
         soft = SoftTokens(LLAVA, Settings())
-        tokens = await asyncio.gather(*(soft("ann", Image.fromarray(image), TRANSFORM) for image in images))
+        tokens = await asyncio.gather(
+            *(soft("ann", decode_image(png(image), Settings(), "image"), TRANSFORM) for image in images)
+        )
         assert tokens[0].shape == (model.config.image_seq_length, soft.width)
         await soft.close()
         return tokens
@@ -44,7 +46,7 @@ def test_are_remembered_per_owner() -> None:
         soft = SoftTokens(LLAVA, Settings())
         encode = soft._batcher._compute
         soft._batcher._compute = lambda items: (encoded.append(len(items)), encode(items))[1]
-        picture = Image.fromarray(noise(0))
+        picture = decode_image(png(noise(0)), Settings(), "image")
         first = await soft("ann", picture, TRANSFORM)
         assert await soft("ann", picture, TRANSFORM) is first
         other = await soft("bob", picture, TRANSFORM)
