@@ -29,6 +29,12 @@ class Chat:
         self._prompts = prompts
         self._settings = settings
 
+    @property
+    def _default_tokens(self) -> int:
+        """The engine refuses more than its context as a whole, and ends an answer where the context does."""
+        context = self._settings.max_model_len or self._soft_tokens.limit
+        return min(self._settings.default_max_tokens, context)
+
     async def answer(self, request: ChatRequest, subject: Subject, owner: str) -> dict[str, Any]:
         """The whole answer to whoever ``owner`` is: what is cached for one is not there for another."""
         client = self._engine.require_up()
@@ -56,7 +62,7 @@ class Chat:
             **request.sampling(),
             "model": subject.name,
             "messages": [{"role": "user", "content": [*embeds, {"type": "text", "text": prompt}]}],
-            "max_tokens": request.answer_tokens or self._settings.default_max_tokens,
+            "max_tokens": request.answer_tokens or self._default_tokens,
             "add_special_tokens": False,  # the template wrote them
             "cache_salt": owner,  # nobody can time what another asked
         }

@@ -32,8 +32,9 @@ class Classifier:
 
     def __init__(self, folder: Path, settings: Settings) -> None:
         self.base_id = base_id(folder, None)
-        self._clip = load_clip(folder)
-        self._scale = self._clip.logit_scale
+        self._device = torch.device(settings.encoder_device)
+        self._clip = load_clip(folder, device=self._device)
+        self._scale = self._clip.logit_scale.cpu()
         self._classes: dict[str, Tensor] = {}  # (C, D) by subject name
         self._batcher = Batcher(self._encode, settings.max_batch, settings.max_wait_ms)
         self._cache = TensorCache(settings.cache_mib * MIB)
@@ -71,13 +72,13 @@ class Classifier:
     @torch.inference_mode()
     def _encode(self, items: Sequence[tuple[Image.Image, ImageTransform]]) -> list[Tensor]:
         pixels = [to_pixels(image, transform) for image, transform in items]
-        return list(self._clip.image_features(torch.stack(pixels)))
+        return list(self._clip.image_features(torch.stack(pixels).to(self._device)).cpu())
 
     @torch.inference_mode()
     def _class_features(self, subject: Subject) -> Tensor:
         prompt = load_file(subject.folder / "prompt.safetensors")["prompt"].float()  # (M, width)
         text = PromptedText(self._clip, subject.class_names, subject.prompt_template, prompt.shape[0])
-        features = text.features(prompt)
+        features = text.features(prompt.to(self._device)).cpu()
         if not bool(torch.isfinite(features).all()):
             raise ValueError("its class features are not finite")
         return features

@@ -1,6 +1,7 @@
 """Talking to the engine: adapters in and out, answers whole or streamed."""
 
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,8 @@ from typing import Any
 import httpx
 
 from serve.errors import EngineUnreachableError, GatewayError, invalid, unavailable
+
+PARAMETER = re.compile(r" \(parameter=.*\)$", re.DOTALL)  # vLLM's name for a field, which is seldom the user's
 
 
 class EngineClient:
@@ -91,7 +94,7 @@ def _refusal(response: httpx.Response) -> GatewayError:
     except ValueError:
         message = f"status {response.status_code}"
     if response.status_code == 400:
-        return invalid(message)
+        return invalid(PARAMETER.sub("", message))
     return unavailable(f"the engine could not do this: {message}")
 
 

@@ -42,6 +42,7 @@ class Settings(BaseSettings):
     engine_start_timeout_s: float = Field(600, gt=0, description="seconds the engine may take to start")
     stop_grace_s: float = Field(5, gt=0, description="seconds the engine gets to end by itself")
 
+    encoder_device: Literal["cpu", "cuda"] = Field("cpu", description="where the gateway encodes images")
     torch_threads: int = Field(1, ge=1, description="CPU threads of the gateway's own tensor work")
     max_wait_ms: float = Field(2, ge=0, description="milliseconds an image waits for others to share its batch")
     max_batch: int = Field(16, ge=1, description="images in one batch of an encoder")

@@ -28,10 +28,11 @@ class SoftTokens:
     """Encodes everybody's images in shared batches, and remembers them per key: nobody can time another's."""
 
     def __init__(self, base: Path, settings: Settings) -> None:
-        self._model = _vision_half(base)
+        self._device = torch.device(settings.encoder_device)
+        self._model = _vision_half(base).to(self._device)  # type: ignore[arg-type]
         text = self._model.config.text_config
-        self.width = int(text.hidden_size)  # type: ignore[union-attr]
-        self.limit = int(text.max_position_embeddings)  # type: ignore[union-attr]
+        self.width = int(text.hidden_size)
+        self.limit = int(text.max_position_embeddings)
         self._batcher = Batcher(self._encode, settings.max_batch, settings.max_wait_ms)
         self._cache = TensorCache(settings.cache_mib * MIB)
 
@@ -57,8 +58,9 @@ class SoftTokens:
 
     def _features(self, pixels: Tensor) -> Tensor:
         """(B, 3, side, side) → (B, N, W)"""
+        pixels = pixels.to(self._device)
         features = self._model.get_image_features(pixel_values=pixels, return_dict=True).pooler_output
-        return torch.stack(list(features))
+        return torch.stack(list(features)).cpu()
 
 
 def engine_payload(tokens: Tensor, width: int, max_tokens: int) -> str:

@@ -95,6 +95,17 @@ def test_images_and_their_order_matter(gateway: LiveGateway) -> None:
     assert len({tuple(tokens) for tokens in different}) > 2
 
 
+def test_a_full_context_ends_the_answer_and_is_no_error(gateway: LiveGateway) -> None:
+    config = json.loads((LLAVA / "config.json").read_text())
+    context, one = config["text_config"]["max_position_embeddings"], config["image_seq_length"]
+    images = [picture(noise(seed)) for seed in range(min((context - 40) // one, 8))]
+    with gateway.http() as http:
+        body = {"model": "ann", "messages": [user(*images, text(QUESTION))]}
+        answer = http.post("/v1/chat/completions", json=body)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["usage"]["total_tokens"] <= context
+
+
 def test_prompt_tokens_are_those_of_the_template(gateway: LiveGateway) -> None:
     """No token twice (the beginning of text), none missing, and as many as the model wants for each image."""
     from transformers import AutoTokenizer

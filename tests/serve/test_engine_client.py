@@ -27,7 +27,7 @@ async def chat(request: Request) -> Response:
         return StreamingResponse(events(asked["model"]), media_type="text/event-stream")
     return {
         "fine": JSONResponse(CHUNK),
-        "too long": JSONResponse({"error": {"message": "more than 512 tokens"}}, 400),
+        "too long": JSONResponse({"error": {"message": "more than 512 tokens (parameter=input_text, value=9)"}}, 400),
         "broken": JSONResponse({"error": {"message": "worker died"}}, 500),
         "gone": JSONResponse({"message": "no such model"}, 404),
         "not json": Response("oops", 500),
@@ -89,6 +89,7 @@ def test_refusals_keep_their_reason(socket: Path, model: str, status: int, reaso
     with pytest.raises(GatewayError, match=reason) as refused:
         with_client(socket, lambda client: client.chat({"model": model}))
     assert refused.value.status == status
+    assert "parameter" not in refused.value.message
 
 
 def test_an_engine_that_ends_in_the_middle_is_said_to(socket: Path) -> None:
