@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fsspec.core import url_to_fs  # type: ignore[import-untyped]
+from fsspec.core import url_to_fs
 from pydantic import ValidationError
 
 from adapters_store.files import staged, write_synced
