@@ -58,7 +58,7 @@ def _keys(words: list[str]) -> int:
     from serve.auth import Keys
 
     asked = _keys_parser().parse_args(words)
-    keys = Keys(asked.store)
+    keys = Keys(getattr(asked, "store", default_store()))
     if asked.action == "add":
         print(keys.add(asked.client, asked.admin))
     elif asked.action == "remove":
@@ -70,15 +70,17 @@ def _keys(words: list[str]) -> int:
 
 
 def _keys_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m serve keys", description="Keys of a store's gateway.")
-    default = Path(os.environ.get("FEDTAILOR_STORE", default_store()))
-    parser.add_argument("--store", type=Path, default=default, help="store the keys are for (default: %(default)s)")
+    store = argparse.ArgumentParser(add_help=False)  # taken before the action and after it
+    store.add_argument("--store", type=Path, default=argparse.SUPPRESS, help="store the keys are for")
+    parser = argparse.ArgumentParser(
+        prog="python -m serve keys", description="Keys of a store's gateway.", parents=[store]
+    )
     actions = parser.add_subparsers(dest="action", required=True)
-    add = actions.add_parser("add", help="make a key for these clients and print it, once")
+    add = actions.add_parser("add", help="make a key for these clients and print it, once", parents=[store])
     add.add_argument("client", nargs="*", help="client ids the key opens")
     add.add_argument("--admin", action="store_true", help="opens every client and the administration")
-    actions.add_parser("list", help="digests of the keys, and what each opens")
-    remove = actions.add_parser("remove", help="take a key away")
+    actions.add_parser("list", help="digests of the keys, and what each opens", parents=[store])
+    remove = actions.add_parser("remove", help="take a key away", parents=[store])
     remove.add_argument("digest", help="the beginning of its digest, as listed")
     return parser
 

@@ -87,6 +87,7 @@ class Adapters:
             for client in self._live.keys() - pointers.keys() - self._fixed.keys():
                 self._residents.retire(self._live.pop(client))
             self._residents.retire_extra(set(self._live.values()), SPARE_VERSIONS)
+            self._forget_refusals(pointers)
             self._reconciled = generations
 
     async def lease(self, client: str, version: str | None = None) -> Resident:
@@ -180,6 +181,14 @@ class Adapters:
             log.error("%s", why)
         self.refused[name] = why
         self._refused_until[name] = time.monotonic() + self._settings.retry_refused_s
+
+    def _forget_refusals(self, pointers: Mapping[str, Live | None]) -> None:
+        """Drops what was noted of versions that no pointer leads to any more."""
+        wanted = {f"{client}@{v}" for client, live in pointers.items() if live for v in (live.version, *live.previous)}
+        unreadable = tuple(f"{client}@" for client, live in pointers.items() if live is None)
+        for name in [name for name in self._refused_until if name not in wanted and not name.startswith(unreadable)]:
+            del self._refused_until[name], self.refused[name]
+            self._deadly.pop(name, None)
 
     def _generations(self) -> dict[str, int | None]:
         return {family: host.generation for family, host in self._hosts.items()}

@@ -134,6 +134,9 @@ def test_a_bad_version_changes_nothing(play: Callable[[Scenario], None], fault: 
         words = {"engine": "could not do this", "bytes": "damaged", "base": "is served", "rank": "at most 8"}
         assert words[fault] in adapters.refused[f"ann@{bad}"]
         assert engine.history.count(f"ann@{bad}") == (fault == "engine")  # the others never reach the engine
+        store.rollback("ann")
+        await adapters.sync()
+        assert adapters.refused == {}
 
     play(scenario)
 

@@ -28,6 +28,14 @@ def test_keys_are_added_listed_and_removed(tmp_path: Path, capsys: pytest.Captur
     assert len(keys("list").splitlines()) == 1
 
 
+@pytest.mark.parametrize("words", [["--store", "X", "add", "ann"], ["add", "ann", "--store", "X"]])
+def test_the_store_is_named_before_or_after(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    assert main(["keys", *(str(tmp_path) if word == "X" else word for word in words)]) == 0
+    assert Keys(tmp_path).access(capsys.readouterr().out.strip()).allows("ann")
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
