@@ -1,7 +1,8 @@
-"""The embedded federated data: scenes in many styles, handwritten digits, and how clients share them out."""
+"""The federated data: scenes in many styles, handwritten digits, how they are shared out; or a folder of one's own."""
 
 from train.data.config import DataConfig
-from train.data.federation import ClientData, Example, build
+from train.data.examples import ClientData, Example
+from train.data.federation import build
 from train.data.score import score
 from train.data.vocabulary import PROMPT_TEMPLATE
 

@@ -14,11 +14,16 @@ Partition = Literal["pathological", "dirichlet", "style", "task", "task_style"]
 
 
 class DataConfig(BaseModel):
-    """The embedded federated data. A client has one style; one task or, with partition `style`, all."""
+    """The federated data. Of the embedded, a client has one style; one task or, with partition `style`, all."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: Literal["scenes", "digits"] = Field("scenes", description="scenes: rendered; digits: scikit-learn's")
+    name: Literal["scenes", "digits", "folder"] = Field(
+        "scenes", description="scenes: rendered; digits: scikit-learn's; folder: your own, under path"
+    )
+    path: str | None = Field(
+        None, description="folder: one sub-folder a client, see train/data/folder.py; the other fields do not count"
+    )
     clients: Annotated[int, Field(ge=1, le=1000, description="number of clients")] = 4
     partition: Partition = Field(
         "style",
@@ -50,6 +55,10 @@ class DataConfig(BaseModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> "DataConfig":
+        if (self.name == "folder") != (self.path is not None):
+            raise ValueError(
+                f"path: found {self.path!r} with name {self.name!r}; path and name 'folder' need each other"
+            )
         if self.classify and self.tasks != ("classify",):
             raise ValueError(f"tasks: found {list(self.tasks)}, 'classify' must be the only task")
         if self.name == "digits" and self.tasks not in (("classify",), ("digit",)):

@@ -1,7 +1,6 @@
 """The embedded federations: every client's training, validation and test examples, from a configuration and a seed."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import Final
 
@@ -9,7 +8,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from adapters_store.paths import resolve
 from train.data.config import DataConfig
+from train.data.examples import SPLITS, ClientData, Example
+from train.data.folder import build_folder
 from train.data.handwriting import load_handwriting
 from train.data.partition import dirichlet_shares, pathological, split_by_shares, take_turns
 from train.data.questions import WORDINGS, ask, things
@@ -17,44 +19,14 @@ from train.data.render import boxes, render, to_bytes
 from train.data.scenes import Scenes, pair_weights, sample_scenes, single_objects
 from train.data.vocabulary import COLOURS, DIGITS, SHAPES, STYLES, object_name
 
-SPLITS: Final = ("train", "val", "test")
 COUNTS: Final = {"relation": (0.0, 1.0, 1.0), "digit": (1.0, 0.0, 0.0)}
 """Weights of one, two and three objects in scenes of a task; equal where not named."""
 
 
-@dataclass(frozen=True)
-class Example:
-    """One image with a question and its answer, or with a class."""
-
-    image: NDArray[np.uint8]
-    """(64, 64, 3) RGB."""
-    question: str
-    """Empty where the task is `classify`."""
-    answer: str
-    task: str
-    label: int
-    """Index into the client's class names; −1 where there are none."""
-    uid: str
-    """Unique in the federation; no two splits share one."""
-    style: str
-
-
-@dataclass(frozen=True)
-class ClientData:
-    """All that one client holds."""
-
-    id: str
-    train: tuple[Example, ...]
-    val: tuple[Example, ...]
-    test: tuple[Example, ...]
-    class_names: tuple[str, ...]
-    """Empty where clients answer questions."""
-    note: str
-    """What sets this client apart, for people."""
-
-
 def build(config: DataConfig, seed: int) -> list[ClientData]:
     """The clients of a federation, sorted by id; equal arguments give equal data, byte for byte."""
+    if config.path is not None:
+        return build_folder(resolve(config.path))
     if config.name == "digits":
         return _build_digits(config, seed)
     return _build_classes(config, seed) if config.classify else _build_questions(config, seed)

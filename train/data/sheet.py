@@ -5,7 +5,7 @@ from typing import Final
 
 from PIL import Image, ImageDraw, ImageFont
 
-from train.data.federation import ClientData, Example
+from train.data.examples import ClientData, Example
 
 COLUMNS: Final = 4
 TILE: Final = 192
