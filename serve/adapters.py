@@ -155,9 +155,7 @@ class Adapters:
             if None not in self._generations().values():  # a host that is not up yet is no fault of the version
                 self._refuse(name, f"{name} is refused: {error.message}")
             return False
-        self.refused.pop(name, None)
-        self._deadly.pop(name, None)
-        self._refused_until.pop(name, None)
+        self._forgive(name)
         return True
 
     async def _bring(self, client: str, version: str) -> None:
@@ -182,13 +180,18 @@ class Adapters:
         self.refused[name] = why
         self._refused_until[name] = time.monotonic() + self._settings.retry_refused_s
 
+    def _forgive(self, name: str) -> None:
+        self.refused.pop(name, None)
+        self._deadly.pop(name, None)
+        self._refused_until.pop(name, None)
+
     def _forget_refusals(self, pointers: Mapping[str, Live | None]) -> None:
         """Drops what was noted of versions that no pointer leads to any more."""
         wanted = {f"{client}@{v}" for client, live in pointers.items() if live for v in (live.version, *live.previous)}
         unreadable = tuple(f"{client}@" for client, live in pointers.items() if live is None)
-        for name in [name for name in self._refused_until if name not in wanted and not name.startswith(unreadable)]:
-            del self._refused_until[name], self.refused[name]
-            self._deadly.pop(name, None)
+        for name in list(self.refused):
+            if name not in wanted and not name.startswith(unreadable):
+                self._forgive(name)
 
     def _generations(self) -> dict[str, int | None]:
         return {family: host.generation for family, host in self._hosts.items()}
