@@ -89,6 +89,7 @@ def test_a_killed_gateway_leaves_no_engine_behind(tmp_path: Path) -> None:
         while len(tree) < 2:  # the guard and what it guards
             assert starting.process.poll() is None, starting.log()
             tree = [child.pid for child in psutil.Process(starting.process.pid).children(recursive=True)]
+            time.sleep(0.05)
         starting.process.kill()
         starting.process.wait()
         wait_until_gone(tree)
