@@ -2,7 +2,7 @@
 
 Several processes: `torchrun --nproc_per_node 2 train/pretrain.py …` (they share each batch).
 Stages: clip, llava (over that CLIP's tower), all (both, then evaluation and the model card), evaluate, handwriting
-(ranks ways to enlarge the handwritten digits, on their training share). Progress is saved every two minutes; --resume
+(tries ways to enlarge the handwritten digits, on their training share). Progress is saved every two minutes; --resume
 continues.
 """
 
@@ -24,7 +24,7 @@ from train.pretraining.card import write_card
 from train.pretraining.clip import Sizes, train_clip
 from train.pretraining.evaluation import evaluate_clip, evaluate_llava
 from train.pretraining.export import export_clip, export_llava, load_clip, torch_device
-from train.pretraining.handwriting import rank_preprocessings
+from train.pretraining.handwriting import search
 from train.pretraining.llava import train_llava
 from train.pretraining.loop import Budget, Stage
 
@@ -115,8 +115,8 @@ def main() -> int:
         print(f"--out: {options.out} holds no clip/; make it first with the stage 'clip'", file=sys.stderr)
         return 2
     if options.stage == "handwriting":
-        for accuracy, preprocessing in rank_preprocessings(load_clip(options.out / "clip"))[:20]:
-            print(f"{accuracy:.3f}  {preprocessing}")
+        for accuracy, preprocessing in search(load_clip(options.out / "clip")):
+            print(f"{accuracy:.3f}  {preprocessing}", flush=True)
     elif options.stage == "evaluate":
         _evaluate(options.out, options.size)
     else:

@@ -42,14 +42,14 @@ LR: Final = 1.5e-3
 WEIGHT_DECAY: Final = 0.05
 AVERAGE_DECAY: Final = 0.998
 TASK_WEIGHTS: Final = {
-    "caption": 2.0,
-    "vqa": 2.0,
-    "count": 1.2,
-    "position": 1.2,
-    "relation": 2.5,
-    "ground": 1.6,
-    "region": 0.8,
-    "digit": 1.0,
+    "caption": 1.2,
+    "vqa": 3.0,
+    "count": 1.5,
+    "position": 1.5,
+    "relation": 5.0,
+    "ground": 1.2,
+    "region": 0.5,
+    "digit": 0.8,
 }
 """How often each task is asked about a scene that allows it."""
 TURNS: Final = 16
