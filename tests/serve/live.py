@@ -117,14 +117,13 @@ def starting_gateway(store_root: str | Path, **options: Any) -> Iterator[LiveGat
     command = [sys.executable, "-m", "serve", "run", "--store", str(store.root), "--port", str(port), *words]
     with tempfile.TemporaryDirectory() as folder:
         log_file = Path(folder) / "gateway.log"
-        environment = os.environ | {"HF_HUB_OFFLINE": "1", "TMPDIR": folder}  # a killed gateway cannot tidy up
         with log_file.open("wb") as log:
             process = subprocess.Popen(
                 command,
                 cwd=PROJECT_ROOT,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=environment,
+                env=os.environ | {"HF_HUB_OFFLINE": "1"},
             )
         try:
             yield LiveGateway(f"http://127.0.0.1:{port}", store, admin_key, process, log_file)
