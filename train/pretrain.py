@@ -30,6 +30,7 @@ from train.pretraining.loop import Budget, Stage
 
 ROOT = Path(__file__).resolve().parent.parent
 SMOKE_STEPS = 3
+SMOKE_SIZE = 12
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -123,7 +124,7 @@ def main() -> int:
         ranks.join()
         _train(options)
         if options.stage == "all" and ranks.rank() == 0:
-            _evaluate(options.out, 12 if options.smoke else options.size)
+            _evaluate(options.out, SMOKE_SIZE if options.smoke else options.size)
     return 0
 
 
