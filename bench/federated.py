@@ -27,20 +27,27 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("config", type=Path, help="configuration of train/fed.py")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="default: 0 1 2")
     parser.add_argument("--name", help="name of the result file (default: that of the configuration)")
+    parser.add_argument("--processes", type=int, choices=(1, 2), default=1, help="on a CPU; the figures are the same")
     options, further = parser.parse_known_args(argv)
-    runs = [run(options.config, seed, further) for seed in options.seeds]
+    runs = [run(options.config, seed, further, options.processes) for seed in options.seeds]
     summary = summarise(options.config, options.seeds, further, runs)
     name = options.name or options.config.stem
     (ROOT / "bench" / "results" / f"{name}.json").write_text(json.dumps(summary, indent=2) + "\n")
     print(markdown(name, summary))
 
 
-def run(config: Path, seed: int, further: Sequence[str]) -> dict[str, Any]:
+def run(config: Path, seed: int, further: Sequence[str], processes: int) -> dict[str, Any]:
     """``results.json`` of one seed."""
     with tempfile.TemporaryDirectory() as folder:
         arguments = ["--config", str(config), "--seed", str(seed), "--out", f"{folder}/run", *further]
         unpublished = ["--publish.enabled", "false"]
-        subprocess.run([sys.executable, str(ROOT / "train" / "fed.py"), *arguments, *unpublished], check=True)
+        several = ["--config_file", str(ROOT / "train" / "configs" / "accelerate" / "cpu2.yaml")]
+        launch = [
+            str(Path(sys.executable).parent / "accelerate"),
+            "launch",
+            *(several if processes == 2 else ["--num_processes", "1"]),
+        ]
+        subprocess.run([*launch, str(ROOT / "train" / "fed.py"), *arguments, *unpublished], check=True)
         results: dict[str, Any] = json.loads((Path(folder) / "run" / "results.json").read_text())
         return results
 
