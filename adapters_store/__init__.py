@@ -1,4 +1,4 @@
-"""What training and serving share: versioned adapters on disk, their manifests, and the modules an adapter needs to run."""
+"""What training and serving share: versioned adapters on disk, their manifests, and the modules they need to run."""
 
 from adapters_store import torchvision_ops
 
