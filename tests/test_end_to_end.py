@@ -27,9 +27,9 @@ def test_trained_clients_are_loaded_while_serving_and_answer_as_in_training(
 ) -> None:
     """A federation publishes into the store of a running gateway; seconds later its clients answer, token for token."""
     publish = {"enabled": True, "store": str(gateway.store.root)}
-    data = {"test_per_client": 8, "clients": 2}
-    # seven steps at a high rate: far enough from the base that the adapter must really be at work
-    client = {"local_steps": 4, "personal_steps": 3, "lr": 0.01}
+    data = {"test_per_client": 8, "clients": 2, "tasks": ["caption"]}
+    # at a high rate a few steps lead far enough from the base that the adapter must really be at work
+    client = {"local_steps": 5, "personal_steps": 5, "lr": 0.02}
     sections = {"publish": publish, "data": data, "client": client, "evaluate": {"references": []}}
     arguments = ["--config", str(yaml_file(tmp_path, "fedit", **sections)), "--out", str(tmp_path / "run")]
     assert main(arguments) == 0

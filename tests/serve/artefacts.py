@@ -35,8 +35,8 @@ def linear_shapes(base: Path = LLAVA) -> dict[str, tuple[int, int]]:
     return shapes
 
 
-def lora_files(seed: int, rank: int = 4, size: float = 0.05) -> dict[str, bytes]:
-    """A PEFT folder with random A and B of standard deviation ``size`` on every linear of the language model."""
+def lora_files(seed: int, rank: int = 4, size: float = 0.22) -> dict[str, bytes]:
+    """A PEFT folder with random A and B of standard deviation ``size`` on every linear: far from what the base says."""
     generator = torch.Generator().manual_seed(seed)
     tensors = {}
     for module, (rows, columns) in linear_shapes().items():
