@@ -1,20 +1,33 @@
 """What clients hold: examples in three splits."""
 
+import functools
+import hashlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 SPLITS: Final = ("train", "val", "test")
+
+
+def read_image(path: Path) -> NDArray[np.uint8]:
+    """(height, width, 3) RGB of an image file; ValueError with one sentence where it cannot be read."""
+    try:
+        with Image.open(path) as image:
+            return np.asarray(image.convert("RGB"))
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):  # Pillow's ways to say: not an image
+        raise ValueError(f"data.path: {path} is missing or not an image") from None
 
 
 @dataclass(frozen=True)
 class Example:
     """One image with a question and its answer, or with a class."""
 
-    image: NDArray[np.uint8]
-    """(height, width, 3) RGB; 64 × 64 where embedded."""
+    source: NDArray[np.uint8] | Path
+    """The image, (height, width, 3) RGB, or the file it is read from."""
     question: str
     """Empty where the task is `classify`."""
     answer: str
@@ -24,6 +37,22 @@ class Example:
     uid: str
     """Unique in the federation; no two splits share one."""
     style: str
+
+    @property
+    def image(self) -> NDArray[np.uint8]:
+        """(height, width, 3) RGB, 64 × 64 where embedded; a file is read each time, so that none stays in memory."""
+        return read_image(self.source) if isinstance(self.source, Path) else self.source
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """SHA-256 of the image's content, in hex: of a file's bytes, or of an array's shape and bytes."""
+        if isinstance(self.source, Path):
+            try:
+                return hashlib.sha256(self.source.read_bytes()).hexdigest()
+            except OSError:
+                raise ValueError(f"data.path: {self.source} is missing or not an image") from None
+        shape = " ".join(str(size) for size in self.source.shape)
+        return hashlib.sha256(f"{shape}\n".encode() + self.source.tobytes()).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
-
 from adapters_store.paths import GLOBAL, check_client
-from train.data.examples import SPLITS, ClientData, Example
+from train.data.examples import SPLITS, ClientData, Example, read_image
 
 QUESTION_KEYS, CLASS_KEYS = {"image", "question", "answer"}, {"image", "class"}
 
@@ -81,15 +77,8 @@ def _lines(path: Path, *, needed: bool) -> Iterator[dict[str, Any]]:
 
 def _example(folder: Path, split: str, number: int, line: dict[str, Any], names: tuple[str, ...]) -> Example:
     uid = f"{folder.name}-{split}-{number}"
-    image = _picture(folder / line["image"])
+    image = folder / line["image"]
+    read_image(image)  # refuse a broken file now rather than in the middle of a run
     if names:
         return Example(image, "", line["class"], "classify", names.index(line["class"]), uid, folder.name)
     return Example(image, line["question"], line["answer"], line.get("task", "question"), -1, uid, folder.name)
-
-
-def _picture(path: Path) -> NDArray[np.uint8]:
-    try:
-        with Image.open(path) as image:
-            return np.asarray(image.convert("RGB"))
-    except (OSError, UnidentifiedImageError):
-        raise ValueError(f"data.path: {path} is missing or not an image") from None
