@@ -42,6 +42,47 @@ def base_id(folder: Path, quantization: Quantization) -> str:
     return digest.hexdigest()[:16]
 
 
+def clip_base_id(name: str | Path, pretrained: str | None = None) -> str:
+    """16 hex digits over a dual encoder's numbers: ``base_id`` of a folder, else of a model of open_clip by name.
+
+    A named model counts by its architecture and the content of its weights (``clip_weights``).
+    """
+    if Path(name).is_dir():
+        return base_id(Path(name), None)
+    import open_clip  # slow to import, and folders do not need it
+
+    digest = hashlib.sha256(json.dumps(open_clip.get_model_config(str(name)), sort_keys=True).encode())
+    with clip_weights(str(name), pretrained).open("rb") as file:
+        digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:16]
+
+
+def clip_weights(name: str, pretrained: str | None) -> Path:
+    """The file of a named open_clip model's weights: ``pretrained`` itself, or what its tag has in the local cache.
+
+    Raises ValueError for a name or tag that open_clip does not know, FileNotFoundError where there is no such file.
+    """
+    import open_clip
+    from open_clip.pretrained import download_pretrained
+
+    if name not in open_clip.list_models():
+        raise ValueError(f"base.path: {name!r} is neither a folder nor a model that open_clip knows")
+    tags = open_clip.list_pretrained_tags_by_model(name)
+    if pretrained is None or not (pretrained in tags or Path(pretrained).is_file()):
+        raise ValueError(
+            f"base.pretrained: found {pretrained!r}; {name} needs a weights file or one of {', '.join(tags)}"
+        )
+    if Path(pretrained).is_file():
+        return Path(pretrained)
+    try:
+        return Path(download_pretrained(open_clip.get_pretrained_cfg(name, pretrained)))
+    except Exception as error:  # whatever the download raises where the weights are not cached
+        raise FileNotFoundError(
+            f"base.pretrained: the weights {pretrained!r} of {name} are not in the local cache and could not be "
+            f"fetched ({type(error).__name__}); give a file instead"
+        ) from error
+
+
 def export_base(folder: Path, out_root: Path, quantization: Quantization, dtype: str = "float32") -> Path:
     """A Hugging Face folder with the base's weights in ``dtype``, 4-bit ones quantised and dequantised; made once.
 

@@ -18,7 +18,7 @@ from adapters_store.personal.clip import load_clip
 from adapters_store.personal.images import to_pixels
 from adapters_store.personal.prompt import PromptedText
 from serve.batching import Batcher
-from serve.cache import TensorCache
+from adapters_store.personal.tensor_cache import TensorCache
 from serve.images import Picture
 from serve.settings import MIB, Settings
 from serve.subjects import Subject

@@ -18,7 +18,7 @@ from transformers.utils import logging as transformers_logging
 from adapters_store.manifest import ImageTransform
 from adapters_store.personal.images import to_pixels
 from serve.batching import Batcher
-from serve.cache import TensorCache
+from adapters_store.personal.tensor_cache import TensorCache
 from serve.errors import GatewayError
 from serve.images import Picture
 from serve.settings import MIB, Settings

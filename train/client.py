@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, Literal
 
 import torch
@@ -14,7 +14,7 @@ from train.evaluate import Scores, evaluate
 from train.methods.base import Artefact, ClientInfo, Method, Personal, ResidentModel, Turn
 from train.models.resident import zero_shot
 from train.optimise import batches, learning_rate, optimiser, step_count
-from train.tensors import Tensors
+from train.tensors import Tensors, generator
 
 
 class Late(Exception):
@@ -61,6 +61,8 @@ class Site:
         started = time.monotonic()
         losses = self._optimise(client, turn, personal, deadline)
         own = {**own, **{name: p.detach().cpu().clone() for name, p in personal.parameters.items()}}
+        if turn.kind == "personal":
+            own = method.settle(self.model, own, self.clients[client])
         upload = method.upload(own, turn) if turn.kind == "train" else {}
         loss = sum(losses) / len(losses) if losses else math.nan
         return Trained(own, upload, loss, time.monotonic() - started)
@@ -86,7 +88,8 @@ class Site:
         steps = step_count(self.config, len(examples), turn)
         if steps == 0:
             return []
-        prepared = personal.prepare(examples)
+        random = generator(self.seed, "augment", *astuple(turn), client)
+        prepared = personal.prepare(examples, random if self.config.augment != "none" else None)
         moves = optimiser(self.config, personal.parameters)
         losses = []
         for step, rows in enumerate(batches(self.config, len(examples), steps, self.seed, turn, client)):
@@ -100,8 +103,9 @@ class Site:
             loss.backward()
             if self.config.clip_norm is not None:
                 torch.nn.utils.clip_grad_norm_(personal.parameters.values(), self.config.clip_norm)
-            for group in moves.param_groups:
-                group["lr"] = learning_rate(self.config, turn, step, steps)
+            scheduled = learning_rate(self.config, turn, step, steps)
+            for name, group in zip(personal.parameters, moves.param_groups, strict=True):
+                group["lr"] = self.method.rate(name, scheduled)
             moves.step()
             losses.append(loss.item())
         return losses

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from train.data import DataConfig
-from train.methods import Options
+from train.methods import METHODS, Options
 
 
 class _Section(BaseModel):
@@ -16,11 +16,15 @@ class BaseConfig(_Section):
     """The frozen base."""
 
     path: str = Field(
-        description="folder of the base (Hugging Face LLaVA, or open_clip), from here or the project root"
+        description="folder of the base (Hugging Face LLaVA, or open_clip), from here or the project root; or the name "
+        "of an open_clip model, such as ViT-B-16"
     )
+    pretrained: str | None = Field(None, description="weights of a CLIP given by name: a tag of open_clip, or a file")
     load_in_4bit: bool = Field(True, description="NF4 with double quantisation for the language model's layers")
     dtype: Literal["float32", "bfloat16"] = Field("float32", description="compute type of the language model")
     zero_shot_template: str = Field("a photo of a {class}.", description="CLIP: text of a class without a prompt")
+    cache_mib: float = Field(512.0, gt=0, description="CLIP: memory for image features; on disk, 16 times that")
+    cache_folder: str | None = Field(None, description="CLIP: keeps image features for later runs in this folder")
 
 
 class FederationConfig(_Section):
@@ -45,14 +49,21 @@ class ClientConfig(_Section):
     optimizer: Literal["adamw", "sgd"] = Field("adamw", description="a new one every exchange; SGD has momentum 0.9")
     lr: float = Field(1e-3, gt=0, description="peak learning rate")
     weight_decay: float = Field(0.0, ge=0, description="decoupled for AdamW, L2 for SGD")
-    schedule: Literal["constant", "cosine"] = Field("cosine", description="within one exchange")
+    schedule: Literal["constant", "cosine", "cosine_epochs"] = Field(
+        "cosine", description="within one exchange; cosine_epochs: one rate an epoch, the first of several at 1e-5"
+    )
     personal_lr: float | None = Field(None, gt=0, description="peak learning rate of the personal steps; lr by default")
     clip_norm: float | None = Field(1.0, gt=0, description="gradient norm limit")
+    augment: Literal["none", "crop_flip"] = Field(
+        "none", description="CLIP: crop_flip crops and mirrors every image at random; features are then not cached"
+    )
 
     @model_validator(mode="after")
     def _one_length(self) -> "ClientConfig":
         if (self.local_steps is None) == (self.local_epochs is None):
             raise ValueError("give exactly one of client.local_steps and client.local_epochs")
+        if self.schedule == "cosine_epochs" and self.local_epochs is None:
+            raise ValueError("client.schedule: cosine_epochs needs client.local_epochs, found client.local_steps")
         return self
 
 
@@ -93,3 +104,15 @@ class RunConfig(_Section):
     evaluate: EvaluateConfig = Field(EvaluateConfig(), description="what is measured at the end")
     publish: PublishConfig = Field(PublishConfig(), description="where the versions go")
     tracking: TrackingConfig = Field(TrackingConfig(), description="experiment trackers")
+
+    @model_validator(mode="after")
+    def _fits_method(self) -> "RunConfig":
+        method = METHODS[self.method.name]
+        if self.client.personal_steps and not method.fine_tunes:
+            raise ValueError(
+                f"client.personal_steps: found {self.client.personal_steps}; {method.name} publishes what a client "
+                "trained last, so 0 is allowed"
+            )
+        if self.client.augment != "none" and method.family != "clip":
+            raise ValueError(f"client.augment: found {self.client.augment!r}; {method.name} allows none")
+        return self

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 import torch
 from torch import nn
@@ -9,6 +10,9 @@ from torch import nn
 from train.config import ClientConfig
 from train.methods.base import Turn
 from train.tensors import generator
+
+WARM_UP_RATE: Final = 1e-5
+"""Rate of the first epoch under ``cosine_epochs`` (METHODS §1)."""
 
 
 def step_count(config: ClientConfig, examples: int, turn: Turn) -> int:
@@ -33,15 +37,23 @@ def batches(config: ClientConfig, examples: int, steps: int, seed: int, turn: Tu
 
 
 def optimiser(config: ClientConfig, parameters: Mapping[str, nn.Parameter]) -> torch.optim.Optimizer:
-    moving = list(parameters.values())
+    """A new one, with a group for each parameter, in their order."""
+    groups = [{"params": [parameter]} for parameter in parameters.values()]
     if config.optimizer == "sgd":
-        return torch.optim.SGD(moving, lr=config.lr, momentum=0.9, weight_decay=config.weight_decay)
-    return torch.optim.AdamW(moving, lr=config.lr, weight_decay=config.weight_decay)
+        return torch.optim.SGD(groups, lr=config.lr, momentum=0.9, weight_decay=config.weight_decay)
+    return torch.optim.AdamW(groups, lr=config.lr, weight_decay=config.weight_decay)
 
 
 def learning_rate(config: ClientConfig, turn: Turn, step: int, steps: int) -> float:
-    """The rate of this step (from 0): constant, or half a cosine from the peak towards zero."""
+    """The rate of this step (from 0): constant, or half a cosine from the peak towards zero, by step or by epoch."""
     peak = config.personal_lr if turn.kind == "personal" and config.personal_lr is not None else config.lr
     if config.schedule == "constant":
         return peak
-    return peak * 0.5 * (1 + math.cos(math.pi * step / steps))
+    if config.schedule == "cosine":
+        return peak * 0.5 * (1 + math.cos(math.pi * step / steps))
+    epochs = config.local_epochs if turn.kind == "train" else 1
+    assert epochs is not None  # ClientConfig asks for it
+    epoch = step * epochs // steps  # from 0; METHODS §1 counts from 1
+    if epochs == 1:
+        return peak
+    return WARM_UP_RATE if epoch == 0 else peak * 0.5 * (1 + math.cos(math.pi * (epoch - 1) / epochs))

@@ -27,6 +27,11 @@ class Clip:
         scale: Tensor = self.model.logit_scale.exp()  # type: ignore[operator]
         return scale
 
+    @property
+    def joint_width(self) -> int:
+        """D, the width of image and text features."""
+        return int(self.text_features([""]).shape[-1])
+
     @torch.no_grad()
     def image_features(self, pixels: Tensor) -> Tensor:
         """L2-normalised features (B, D) of pixels (B, 3, size, size)."""

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from adapters_store.personal.images import to_pixels
-from serve.cache import TensorCache
+from adapters_store.personal.tensor_cache import TensorCache
 from serve.errors import GatewayError
 from serve.images import decode_image
 from serve.settings import Settings

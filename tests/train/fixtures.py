@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tests.train.small import config
+from train.methods import METHODS
 from train.methods.base import ResidentModel
 from train.models.clip import ResidentClip
 from train.models.mllm import Mllm
@@ -40,7 +41,7 @@ def resident(request: pytest.FixtureRequest) -> Any:
     """The base of a method, by the method's name."""
 
     def of(method: str) -> ResidentModel:
-        base: ResidentModel = request.getfixturevalue("clip" if method == "promptfl" else "mllm")
+        base: ResidentModel = request.getfixturevalue(METHODS[method].family)
         return base
 
     return of

@@ -15,7 +15,7 @@ from train.methods import build_method
 from train.methods.base import ClientInfo, Method, ResidentModel
 from train.rounds import Federation
 
-CLIP = {
+CLIP: dict[str, Any] = {
     "method": {"name": "promptfl", "prompt": {"length": 4}},
     "base": {"path": "bases/tiny/clip"},
     "data": {
@@ -32,7 +32,7 @@ CLIP = {
     "client": {"local_steps": 3, "personal_steps": 2, "batch_size": 8, "optimizer": "sgd", "lr": 0.02},
     "publish": {"enabled": False},
 }
-MLLM = {
+MLLM: dict[str, Any] = {
     "method": {"name": "fedit", "lora": {"rank": 8, "alpha": 16}},
     "base": {"path": "bases/tiny/llava"},
     "data": {
@@ -49,7 +49,15 @@ MLLM = {
     "client": {"local_steps": 2, "personal_steps": 1, "batch_size": 4},
     "publish": {"enabled": False},
 }
-CONFIGS = {"promptfl": CLIP, "fedit": MLLM}
+EPOCHS = {"local_epochs": 2, "schedule": "cosine_epochs", "weight_decay": 5e-4, "clip_norm": None}
+PROMPTS: dict[str, Any] = {**CLIP, "client": {**CLIP["client"], "local_steps": None, "personal_steps": 0, **EPOCHS}}
+CONFIGS = {
+    "coop": {**PROMPTS, "method": {"name": "coop", "prompt": {"length": 4}}},
+    "fedit": MLLM,
+    "pfedmoap": {**PROMPTS, "method": {"name": "pfedmoap", "prompt": {"length": 4}, "experts": 1}},
+    "pfedprompt": {**PROMPTS, "method": {"name": "pfedprompt", "prompt": {"length": 4}, "opt_in": "all"}},
+    "promptfl": CLIP,
+}
 
 
 def config(method: str, **sections: dict[str, Any]) -> RunConfig:

@@ -1,16 +1,22 @@
 """The one table of federated methods."""
 
-from collections.abc import Callable
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from train.methods.base import Method
+from train.methods.coop import CoOp, CoOpOptions
 from train.methods.fedit import FedIT, FedITOptions
+from train.methods.pfedmoap import PFedMoAP, PFedMoAPOptions
+from train.methods.pfedprompt import PFedPrompt, PFedPromptOptions
 from train.methods.promptfl import PromptFL, PromptFLOptions
 
-Options = Annotated[FedITOptions | PromptFLOptions, Field(discriminator="name")]
-METHODS: dict[str, Callable[[Any], Method[Any]]] = {method.name: method for method in (FedIT, PromptFL)}
+Options = Annotated[
+    CoOpOptions | FedITOptions | PFedMoAPOptions | PFedPromptOptions | PromptFLOptions, Field(discriminator="name")
+]
+METHODS: dict[str, type[Method[Any]]] = {
+    method.name: method for method in (CoOp, FedIT, PFedMoAP, PFedPrompt, PromptFL)
+}
 
 
 def build_method(options: Options) -> Method[Any]:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from adapters_store.manifest import BaseRef, ImageTransform, Trust
-from train.data import Example
+from train.data import ClientData, Example
 from train.methods.averaging import shares, weighted_mean
 from train.tensors import Schema, Tensors, schema_of
 
@@ -68,8 +68,11 @@ class Personal(Protocol):
 
     parameters: Mapping[str, nn.Parameter]
 
-    def prepare(self, examples: Sequence[Example]) -> Any:
-        """The examples with everything frozen computed once (features, tokens)."""
+    def prepare(self, examples: Sequence[Example], augment: Generator | None = None) -> Any:
+        """The examples with everything frozen computed once (features, tokens).
+
+        With random numbers to ``augment`` by, images are changed anew in every batch instead (family clip).
+        """
 
     def outputs(self, prepared: Any, rows: Sequence[int]) -> Outputs:
         """Forward pass over these rows of what ``prepare`` returned."""
@@ -114,7 +117,11 @@ class Method(Generic[Model]):
     name: ClassVar[str]
     family: ClassVar[Literal["mllm", "clip"]]
     trust: ClassVar[Trust]
+    fine_tunes: ClassVar[bool] = True  # whether personal steps make the personal version; else it is what trained last
     options: MethodOptions
+
+    def __init__(self, options: Any) -> None:
+        self.options = options
 
     def initial(self, model: Model, clients: Sequence[ClientInfo], seed: int) -> Tensors:
         """The server's state before the first round."""
@@ -135,6 +142,10 @@ class Method(Generic[Model]):
     def trainable(self, names: Sequence[str], turn: Turn, step: int, steps: int) -> Sequence[str]:
         """Which of the parameters move at this local step."""
         return names
+
+    def rate(self, name: str, scheduled: float) -> float:
+        """This parameter's learning rate, where the schedule says ``scheduled``."""
+        return scheduled
 
     def loss(self, outputs: Outputs, turn: Turn) -> Tensor:
         """The whole training loss; a method adds its terms to the task's."""
@@ -164,6 +175,10 @@ class Method(Generic[Model]):
     def absorb(self, state: Tensors, parcel: Tensors, turn: Turn) -> Tensors:
         """The client's state once it has the parcel, before this turn's training."""
         return {**state, **parcel}
+
+    def settle(self, model: Model, state: Tensors, data: ClientData) -> Tensors:
+        """The client's state after its last turn, with what it works out from its own data once; it stays with it."""
+        return state
 
     def publish(self, model: Model, client: ClientInfo, state: Tensors) -> Artefact:
         """A client's personal artefact, from its own state."""

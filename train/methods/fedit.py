@@ -34,14 +34,12 @@ class FedITOptions(MethodOptions):
 class FedIT(Method[Mllm]):
     name: ClassVar[str] = "fedit"
     family: ClassVar[Literal["mllm", "clip"]] = "mllm"
+    options: FedITOptions
     trust: ClassVar[Trust] = Trust(
         aggregator=["LoRA factors A and B after each round", "number of training examples"],
         serving_host=["personal LoRA factors A and B"],
         client_only=["images", "questions and answers", "optimiser state"],
     )
-
-    def __init__(self, options: FedITOptions) -> None:
-        self.options: FedITOptions = options
 
     def initial(self, model: Mllm, clients: Sequence[ClientInfo], seed: int) -> Tensors:
         return initial_lora(adapt_(model, self.options.lora), seed)

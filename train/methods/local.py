@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from adapters_store.manifest import Trust
+from train.data import ClientData
 from train.methods.base import Artefact, ClientInfo, Method, Outputs, Personal, ServerContext, Turn, Update
 from train.tensors import Schema, Tensors
 
@@ -17,8 +18,8 @@ class Local(Method[Any]):
     trust: ClassVar[Trust] = Trust(serving_host=["personal artefacts"], client_only=["everything else"])
 
     def __init__(self, modules_of: Method[Any]) -> None:
+        super().__init__(modules_of.options)
         self.modules_of = modules_of
-        self.options = modules_of.options
 
     def initial(self, model: Any, clients: Sequence[ClientInfo], seed: int) -> Tensors:
         return {}
@@ -41,6 +42,9 @@ class Local(Method[Any]):
     def exchanges(self, client: ClientInfo, round: int, first: bool) -> int:
         return self.modules_of.exchanges(client, round, first)
 
+    def rate(self, name: str, scheduled: float) -> float:
+        return self.modules_of.rate(name, scheduled)
+
     def upload(self, state: Tensors, turn: Turn) -> Tensors:
         return {}
 
@@ -52,6 +56,9 @@ class Local(Method[Any]):
 
     def absorb(self, state: Tensors, parcel: Tensors, turn: Turn) -> Tensors:
         return state
+
+    def settle(self, model: Any, state: Tensors, data: ClientData) -> Tensors:
+        return self.modules_of.settle(model, state, data)
 
     def publish(self, model: Any, client: ClientInfo, state: Tensors) -> Artefact:
         return self.modules_of.publish(model, client, state)

@@ -23,22 +23,25 @@ class PromptOptions(BaseModel):
     words: str | None = Field(None, description="start from these words' embeddings instead of N(0, 0.02²)")
 
 
-class PromptFLOptions(MethodOptions):
-    name: Literal["promptfl"] = "promptfl"
+class PromptFamilyOptions(MethodOptions):
+    """Options of every method that trains a prompt."""
+
     prompt: PromptOptions = Field(PromptOptions(), description="the prompt every client trains")
+
+
+class PromptFLOptions(PromptFamilyOptions):
+    name: Literal["promptfl"] = "promptfl"
 
 
 class PromptFL(Method[ResidentClip]):
     name: ClassVar[str] = "promptfl"
     family: ClassVar[Literal["mllm", "clip"]] = "clip"
+    options: PromptFamilyOptions
     trust: ClassVar[Trust] = Trust(
         aggregator=["prompt vectors after each round", "number of training examples", "class names"],
         serving_host=["personal prompt vectors", "class names"],
         client_only=["images", "labels", "image features", "optimiser state"],
     )
-
-    def __init__(self, options: PromptFLOptions) -> None:
-        self.options: PromptFLOptions = options
 
     def initial(self, model: ResidentClip, clients: Sequence[ClientInfo], seed: int) -> Tensors:
         prompt = self.options.prompt

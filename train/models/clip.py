@@ -1,32 +1,68 @@
-"""The resident CLIP: cached image features, and classification by a prompt.
+"""The resident CLIP, and the ways in which a client classifies with it.
 
-Letters: n examples, D joint embedding width, C classes, M prompt vectors, W text width.
+Letters: n examples, B rows of a batch, D joint embedding width, C classes, E prompts, M prompt vectors, W text width.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from adapters_store.base import base_id
+from adapters_store.base import clip_base_id
 from adapters_store.manifest import BaseRef, ImageTransform
 from adapters_store.personal.clip import load_clip
+from adapters_store.personal.heads import Head, MemoryHead, MixtureHead, TextHead, make_gate
 from adapters_store.personal.images import to_pixels
 from adapters_store.personal.prompt import PromptedText
+from adapters_store.personal.tensor_cache import TensorCache
 from train.data import Example
 from train.methods.base import Outputs
+from train.models.augment import crop_flip
+from train.models.feature_cache import MIB, FeatureCache
+from train.tensors import Tensors
 
 SUFFIX_TEMPLATE = "{class}."  # METHODS §1: [SOS][v_1 … v_M][class name][.][EOS]
 
 
+class Labelled(Protocol):
+    """A client's examples, ready for training."""
+
+    @property
+    def labels(self) -> Tensor:
+        """(n,)"""
+
+    def features(self, rows: Sequence[int]) -> Tensor:
+        """(B, D) L2-normalised image features of these rows."""
+
+
 @dataclass(frozen=True)
-class LabelledFeatures:
-    features: Tensor  # (n, D), L2-normalised
-    labels: Tensor  # (n,)
+class CachedFeatures:
+    """Features computed once."""
+
+    every: Tensor  # (n, D)
+    labels: Tensor
+
+    def features(self, rows: Sequence[int]) -> Tensor:
+        return self.every[list(rows)]
+
+
+@dataclass(frozen=True)
+class AugmentedImages:
+    """Images cropped and mirrored anew, and encoded, in every batch."""
+
+    resident: "ResidentClip"
+    examples: Sequence[Example]
+    labels: Tensor
+    random: torch.Generator
+
+    def features(self, rows: Sequence[int]) -> Tensor:
+        size = self.resident.image_transform.size
+        pixels = self.resident.pixels([self.examples[row] for row in rows])
+        return self.resident.clip.image_features(crop_flip(pixels, size, self.random))
 
 
 class ResidentClip:
@@ -37,79 +73,138 @@ class ResidentClip:
     def __init__(
         self,
         name: str,
-        folder: Path,
+        source: str | Path,
         device: torch.device | str = "cpu",
+        *,
+        pretrained: str | None = None,
         zero_shot_template: str = "a photo of a {class}.",
+        cache_mib: float = 512.0,
+        cache_folder: Path | None = None,
     ) -> None:
-        self.base = BaseRef(id=base_id(folder, None), name=name, quantization=None)
-        self.clip = load_clip(folder, device=device)
+        """``source``: a local open_clip folder, or a model of open_clip whose ``pretrained`` is a tag or a file.
+
+        ``name``: what manifests call it.
+        """
+        self.base = BaseRef(id=clip_base_id(source, pretrained), name=name, quantization=None)
+        self.clip = load_clip(source, pretrained, device=device)
         self.image_transform: ImageTransform = self.clip.image_transform
         self.zero_shot_template = zero_shot_template
         self.device = torch.device(device)
-        self.feature_cache: dict[str, Tensor] = {}  # one federation a process, so the example's uid is key enough
+        self.cache = FeatureCache(self.base.id, cache_mib, cache_folder, disk_mib=16 * cache_mib)
+        self._texts: dict[tuple[str, ...], PromptedText] = {}
+        self.text_cache = TensorCache(int(cache_mib * MIB))
+
+    def pixels(self, examples: Sequence[Example]) -> Tensor:
+        """(n, 3, size, size) what the encoder sees of these images."""
+        return torch.stack([to_pixels(example.image, self.image_transform) for example in examples]).to(self.device)
 
     def features(self, examples: Sequence[Example]) -> Tensor:
-        """Normalised image features (n, D), computed once an image."""
-        missing = list({e.uid: e for e in examples if e.uid not in self.feature_cache}.values())
-        for i in range(0, len(missing), 64):
-            chunk = missing[i : i + 64]
-            pixels = torch.stack([to_pixels(example.image, self.image_transform) for example in chunk])
-            features = self.clip.image_features(pixels.to(self.device))
-            self.feature_cache.update((e.uid, f) for e, f in zip(chunk, features, strict=True))
-        return torch.stack([self.feature_cache[example.uid] for example in examples])
+        """(n, D) normalised image features, computed once an image."""
+        encode = lambda group: self.clip.image_features(self.pixels(group))  # noqa: E731
+        return self.cache.features(examples, encode).to(self.device)
 
-    def labelled(self, examples: Sequence[Example]) -> LabelledFeatures:
+    def labelled(self, examples: Sequence[Example], augment: torch.Generator | None) -> Labelled:
+        """The examples for training; with random numbers to ``augment`` by, nothing is cached."""
         labels = torch.tensor([example.label for example in examples], device=self.device)
-        return LabelledFeatures(self.features(examples), labels)
+        if augment is not None:
+            return AugmentedImages(self, examples, labels, augment)
+        return CachedFeatures(self.features(examples), labels)
+
+    def texts(self, class_names: Sequence[str], length: int) -> PromptedText:
+        """The texts that prompts of this length complete, tokenised once for each list of classes."""
+        key = (str(length), *class_names)
+        if key not in self._texts:
+            self._texts[key] = PromptedText(self.clip, class_names, SUFFIX_TEMPLATE, length)
+        return self._texts[key]
+
+    @torch.no_grad()
+    def frozen_text(self, prompts: Tensor, class_names: Sequence[str]) -> Tensor:
+        """(E, C, D) features of prompts (E, M, W) that do not train: each is encoded once for all who were sent it."""
+        texts, every = self.texts(class_names, prompts.shape[-2]), []
+        for prompt in prompts:
+            key = (prompt.cpu().numpy().tobytes(), tuple(class_names))
+            features = self.text_cache.get(key)
+            if features is None:
+                features = texts.features(prompt.to(self.device))
+                self.text_cache.put(key, features)
+            every.append(features)
+        return torch.stack(every)
 
 
-class ZeroShotClassifier:
-    """Classes named by a fixed template: the reference row of every table."""
+class Classifier:
+    """A head over the resident CLIP; what kind of head, a subclass says."""
 
     def __init__(self, resident: ResidentClip, class_names: Sequence[str]) -> None:
         self.resident, self.class_names = resident, class_names
         self.parameters: Mapping[str, nn.Parameter] = {}
-        texts = [resident.zero_shot_template.replace("{class}", name) for name in class_names]
-        self.text = resident.clip.text_features(texts)  # (C, D)
 
-    def prepare(self, examples: Sequence[Example]) -> LabelledFeatures:
-        return self.resident.labelled(examples)
+    def head(self) -> Head:
+        """From features to scores, differentiable in ``parameters``."""
+        raise NotImplementedError
 
-    def outputs(self, prepared: LabelledFeatures, rows: Sequence[int]) -> Outputs:
-        return Outputs(_cross_entropy(self.resident, prepared, rows, self.text), {})
+    def prepare(self, examples: Sequence[Example], augment: torch.Generator | None = None) -> Labelled:
+        return self.resident.labelled(examples, augment)
 
-    def answer(self, examples: Sequence[Example]) -> list[str]:
-        return _nearest(self.resident, examples, self.text, self.class_names)
-
-
-class PromptClassifier:
-    """Classes named after a learned prompt v (M, W), the one parameter (CoOp, Zhou et al. 2022)."""
-
-    def __init__(self, resident: ResidentClip, class_names: Sequence[str], prompt: Tensor) -> None:
-        self.resident, self.class_names = resident, class_names
-        self.prompt = nn.Parameter(prompt.to(resident.device).clone())
-        self.parameters: Mapping[str, nn.Parameter] = {"prompt": self.prompt}
-        self.texts = PromptedText(resident.clip, class_names, SUFFIX_TEMPLATE, prompt.shape[0])
-
-    def prepare(self, examples: Sequence[Example]) -> LabelledFeatures:
-        return self.resident.labelled(examples)
-
-    def outputs(self, prepared: LabelledFeatures, rows: Sequence[int]) -> Outputs:
-        return Outputs(_cross_entropy(self.resident, prepared, rows, self.texts.features(self.prompt)), {})
+    def outputs(self, prepared: Labelled, rows: Sequence[int]) -> Outputs:
+        """Cross-entropy over these rows; ``extras["losses"]`` holds it for each row (B,)."""
+        logits = self.head().logits(prepared.features(rows))
+        losses = F.cross_entropy(logits, prepared.labels[list(rows)], reduction="none")
+        return Outputs(losses.mean(), {"losses": losses})
 
     @torch.no_grad()
     def answer(self, examples: Sequence[Example]) -> list[str]:
-        return _nearest(self.resident, examples, self.texts.features(self.prompt), self.class_names)
+        best = self.head().logits(self.resident.features(examples)).argmax(dim=-1)
+        return [self.class_names[i] for i in best.tolist()]
 
 
-def _cross_entropy(resident: ResidentClip, data: LabelledFeatures, rows: Sequence[int], text: Tensor) -> Tensor:
-    """Cross-entropy of p = softmax(τ cos(f(x), g(t_c))) over these rows; text (C, D)."""
-    logits = resident.clip.logit_scale * data.features[list(rows)] @ text.T
-    return F.cross_entropy(logits, data.labels[list(rows)])
+class ZeroShotClassifier(Classifier):
+    """Classes named by a fixed template: the reference row of every table."""
+
+    def head(self) -> Head:
+        texts = [self.resident.zero_shot_template.replace("{class}", name) for name in self.class_names]
+        return TextHead(self.resident.clip.logit_scale, self.resident.clip.text_features(texts))
 
 
-def _nearest(
-    resident: ResidentClip, examples: Sequence[Example], text: Tensor, class_names: Sequence[str]
-) -> list[str]:
-    best = (resident.features(examples) @ text.T).argmax(dim=-1)
-    return [class_names[i] for i in best.tolist()]
+class PromptClassifier(Classifier):
+    """Classes named after a learned prompt v (M, W), the one parameter (CoOp, Zhou et al. 2022)."""
+
+    def __init__(self, resident: ResidentClip, class_names: Sequence[str], prompt: Tensor) -> None:
+        super().__init__(resident, class_names)
+        self.prompt = nn.Parameter(prompt.to(resident.device).clone())
+        self.parameters = {"prompt": self.prompt}
+        self.texts = resident.texts(class_names, prompt.shape[0])
+
+    def head(self) -> Head:
+        return TextHead(self.resident.clip.logit_scale, self.texts.features(self.prompt))
+
+
+class MixtureClassifier(PromptClassifier):
+    """The own prompt and frozen ones of others (E, M, W) under a gate; prompt and gate train (pFedMoAP)."""
+
+    def __init__(self, resident: ResidentClip, class_names: Sequence[str], state: Tensors, mixing: float) -> None:
+        """``state``: "prompt", "others" and the tensors of "gate."; ``mixing``: λ."""
+        super().__init__(resident, class_names, state["prompt"])
+        self.others = resident.frozen_text(state["others"], class_names)
+        self.mixing = mixing
+        self.gate = make_gate({name: t.to(resident.device) for name, t in state.items()}, self.others.shape[-1])
+        self.parameters = {"prompt": self.prompt, **{f"gate.{n}": p for n, p in self.gate.named_parameters()}}
+
+    def head(self) -> Head:
+        text = self.texts.features(self.prompt)
+        return MixtureHead(self.resident.clip.logit_scale, text, self.others, self.gate, self.mixing)
+
+
+class MemoryClassifier(PromptClassifier):
+    """A prompt and the client's own training features (pFedPrompt); for evaluation."""
+
+    def __init__(self, resident: ResidentClip, class_names: Sequence[str], state: Tensors) -> None:
+        """``state``: "prompt", "memory.features" (n, D), "memory.labels" (n,), "memory.weights" (a, β)."""
+        super().__init__(resident, class_names, state["prompt"])
+        self.features = state["memory.features"].to(resident.device)
+        self.labels = state["memory.labels"].to(resident.device)
+        self.weight, self.sharpness = state["memory.weights"].tolist()
+
+    def head(self) -> Head:
+        text = self.texts.features(self.prompt)
+        scale = self.resident.clip.logit_scale
+        return MemoryHead(scale, text, self.features, self.labels, self.weight, self.sharpness)

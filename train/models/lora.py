@@ -56,7 +56,7 @@ class LoraPersonal:
             self.parameters = lora_parameters(self.adapted)
             put_(self.parameters, tensors)
 
-    def prepare(self, examples: Sequence[Example]) -> Turns:
+    def prepare(self, examples: Sequence[Example], augment: torch.Generator | None = None) -> Turns:
         return self.mllm.turns(examples)
 
     def outputs(self, prepared: Turns, rows: Sequence[int]) -> Outputs:

@@ -1,5 +1,7 @@
 """The base a run names, loaded once in this process."""
 
+from pathlib import Path
+
 import torch
 
 from adapters_store.paths import resolve
@@ -15,7 +17,15 @@ def load_resident(config: RunConfig, family: str, device: torch.device | str = "
     base = config.base
     folder = resolve(base.path)
     if family == "clip":
-        return ResidentClip(base.path, folder, device, base.zero_shot_template)
+        return ResidentClip(
+            base.path,
+            folder if folder.is_dir() else base.path,
+            device,
+            pretrained=base.pretrained,
+            zero_shot_template=base.zero_shot_template,
+            cache_mib=base.cache_mib,
+            cache_folder=None if base.cache_folder is None else Path(base.cache_folder),
+        )
     dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}[base.dtype]
     return Mllm(
         base.path,

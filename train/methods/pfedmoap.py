@@ -1,0 +1,110 @@
+"""pFedMoAP (Luo et al., ICLR 2025): prompts of other clients as experts, mixed by a gate that never leaves the client.
+
+Uploaded is a client's prompt alone. The server averages the prompts and keeps the last one of every client that took
+part; a client is sent the average, from which it trains on, and the prompts of others nearest to its own last one. The
+first time a client takes part it trains a prompt alone. METHODS §1.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from adapters_store.manifest import Trust
+from adapters_store.personal.gate import initial_gate
+from train.methods.base import Artefact, ClientInfo, Personal, ServerContext, Turn, Update
+from train.methods.promptfl import PROMPT, PromptFamilyOptions, PromptFL
+from train.models.clip import SUFFIX_TEMPLATE, MixtureClassifier, ResidentClip
+from train.tensors import Schema, Tensors, derive_seed, schema_of, to_bytes
+
+POOL = "pool."
+"""Server state: the last prompt of each client that took part."""
+DRAW = "draw"
+"""Server state: the seed of the next random selection."""
+
+
+class PFedMoAPOptions(PromptFamilyOptions):
+    name: Literal["pfedmoap"] = "pfedmoap"
+    experts: int = Field(9, ge=1, description="K_e, non-local prompts sent to a client; fewer where fewer exist")
+    selection: Literal["nearest", "random"] = Field("nearest", description="which ones: nearest to its own, or any")
+    mixing: float = Field(0.5, ge=0, description="λ, weight of the own prompt's logits beside the gate's")
+    gate_lr: float = Field(0.01, gt=0, description="constant learning rate of the gate")
+
+
+class PFedMoAP(PromptFL):
+    name: ClassVar[str] = "pfedmoap"
+    fine_tunes: ClassVar[bool] = False
+    options: PFedMoAPOptions
+    trust: ClassVar[Trust] = Trust(
+        aggregator=["prompt vectors after each round", "number of training examples", "class names"],
+        serving_host=["personal prompt vectors", "gate", "non-local prompt vectors, unnamed", "class names"],
+        client_only=["images", "labels", "image features", "optimiser state", "gate in training"],
+    )
+
+    def initial(self, model: ResidentClip, clients: Sequence[ClientInfo], seed: int) -> Tensors:
+        return {**super().initial(model, clients, seed), DRAW: torch.tensor(derive_seed(seed, "select", 0))}
+
+    def enrol(self, model: ResidentClip, client: ClientInfo, seed: int) -> Tensors:
+        """The client's own gate, not trained yet."""
+        width = model.clip.joint_width
+        gate = initial_gate(width, torch.Generator().manual_seed(derive_seed(seed, "gate", client.id)))
+        return {f"gate.{name}": tensor for name, tensor in gate.items()}
+
+    def build(self, model: ResidentClip, client: ClientInfo, state: Tensors, turn: Turn | None) -> Personal:
+        if "others" not in state:
+            return super().build(model, client, state, turn)
+        return MixtureClassifier(model, client.class_names, state, self.options.mixing)
+
+    def rate(self, name: str, scheduled: float) -> float:
+        return self.options.gate_lr if name.startswith("gate.") else scheduled
+
+    def upload(self, state: Tensors, turn: Turn) -> Tensors:
+        return {"prompt": state["prompt"]}
+
+    def expected(self, state: Tensors, client: ClientInfo, turn: Turn) -> Schema:
+        return schema_of({"prompt": state["prompt"]})
+
+    def combine(self, state: Tensors, updates: Sequence[Update], context: ServerContext) -> Tensors:
+        """The mean prompt, and the pool with these clients' prompts in it."""
+        sent = {POOL + update.client: update.tensors["prompt"] for update in updates}
+        draw = torch.tensor(derive_seed(context.seed, "select", context.round))
+        return {**state, **sent, **super().combine(state, updates, context), DRAW: draw}
+
+    def parcel(self, state: Tensors, client: ClientInfo) -> Tensors:
+        """The mean prompt and, once the client has taken part, up to K_e prompts of others: "others" (E, M, W)."""
+        own = state.get(POOL + client.id)
+        pool = {name: state[name] for name in sorted(state) if name.startswith(POOL) and name != POOL + client.id}
+        if own is None or not pool:
+            return {"prompt": state["prompt"]}
+        if self.options.selection == "nearest":
+            chosen = nearest(own, pool)[: self.options.experts]
+        else:
+            random = torch.Generator().manual_seed(derive_seed(int(state[DRAW]), client.id))
+            order = torch.randperm(len(pool), generator=random)[: self.options.experts]
+            chosen = [list(pool)[i] for i in order]
+        return {"prompt": state["prompt"], "others": torch.stack([pool[name] for name in chosen])}
+
+    def absorb(self, state: Tensors, parcel: Tensors, turn: Turn) -> Tensors:
+        """A client keeps what it trained last as its personal version; who never took part keeps what it is sent."""
+        if turn.kind == "personal" and "prompt" in state:
+            return state
+        return {**{name: tensor for name, tensor in state.items() if name != "others"}, **parcel}
+
+    def publish(self, model: ResidentClip, client: ClientInfo, state: Tensors) -> Artefact:
+        """Prompt, non-local prompts, λ and gate; the prompt alone where the gate is off."""
+        kept = {"prompt": state["prompt"]}
+        if "others" in state:
+            gate = {name: tensor for name, tensor in state.items() if name.startswith("gate.")}
+            kept |= {"others": state["others"], "mixing": torch.tensor(self.options.mixing), **gate}
+        return Artefact("personal", {PROMPT: to_bytes(kept)}, SUFFIX_TEMPLATE, client.class_names)
+
+    def publish_global(self, model: ResidentClip, clients: Sequence[ClientInfo], state: Tensors) -> Artefact:
+        return super().publish_global(model, clients, {"prompt": state["prompt"]})
+
+
+def nearest(own: Tensor, pool: Mapping[str, Tensor]) -> list[Any]:
+    """The pool's names by ‖v − own‖₂ of the flattened prompts; equally far ones in the pool's order."""
+    distances = {name: float((prompt.double() - own.double()).norm()) for name, prompt in pool.items()}
+    return sorted(pool, key=lambda name: distances[name])
