@@ -11,66 +11,86 @@ from safetensors.torch import load
 from tests.train.small import config, federation
 from train.methods import METHODS, build_method
 from train.methods.base import ClientInfo, Personal, ServerContext, Turn, Update
+from train.methods.local import Local
 from train.models.resident import zero_shot
 from train.tensors import Tensors, schema_of, to_bytes
 
-pytestmark = pytest.mark.parametrize("name", METHODS)
+every = pytest.mark.parametrize("name", METHODS)
+communicating = pytest.mark.parametrize("name", [n for n, method in METHODS.items() if not issubclass(method, Local)])
 CLASSES = ("star", "ring", "moon")
 CLIENTS = [ClientInfo("ann", 3, CLASSES), ClientInfo("bob", 1, CLASSES)]
 
 
-def start(name: str, model: Any) -> tuple[Any, Tensors]:
+def start(name: str, model: Any, seed: int = 7) -> tuple[Any, Tensors]:
+    """The method, and what the first client would train from."""
     method = build_method(config(name).method)
-    return method, method.initial(model, CLIENTS, 7)
+    parcel = method.parcel(method.initial(model, CLIENTS, seed), CLIENTS[0])
+    return method, method.absorb(method.enrol(model, CLIENTS[0], seed), parcel, Turn("train", 1))
+
+
+def uploaded(method: Any, own: Tensors) -> Tensors:
+    sent: Tensors = method.upload(own, Turn("train", 1))
+    return sent
 
 
 def equal(one: Tensors, other: Tensors) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
 
 
+@every
 def test_the_start_is_a_function_of_the_seed(name: str, resident: Any) -> None:
     model = resident(name)
-    method, state = start(name, model)
-    assert equal(state, method.initial(model, CLIENTS, 7))
-    assert not equal(state, method.initial(model, CLIENTS, 8))
+    assert equal(start(name, model)[1], start(name, model)[1])
+    assert not equal(start(name, model)[1], start(name, model, seed=8)[1])
 
 
+@every
 def test_an_upload_has_the_expected_schema_and_nothing_else(name: str, resident: Any) -> None:
-    method, state = start(name, resident(name))
-    turn = Turn("train", 1)
-    own = method.absorb(method.enrol(resident(name), CLIENTS[0], 7), method.parcel(state, CLIENTS[0]), turn)
-    assert schema_of(method.upload(own, turn)) == method.expected(state, CLIENTS[0], turn)
+    method, own = start(name, resident(name))
+    state = method.initial(resident(name), CLIENTS, 7)
+    assert schema_of(uploaded(method, own)) == method.expected(state, CLIENTS[0], Turn("train", 1))
 
 
+@communicating
 def test_combining_is_the_weighted_mean_and_leaves_its_inputs_alone(name: str, resident: Any) -> None:
     model = resident(name)
-    method, state = start(name, model)
-    shifted = {k: v + 1 for k, v in state.items()}
-    updates = [Update("ann", 3, state), Update("bob", 1, shifted)]
+    method, own = start(name, model)
+    sent, state = uploaded(method, own), method.initial(model, CLIENTS, 7)
+    shifted = {k: v + 1 for k, v in sent.items()}
+    updates = [Update("ann", 3, sent), Update("bob", 1, shifted)]
     before = to_bytes(state)
     combined = method.combine(state, updates, ServerContext(model, CLIENTS, 7, 1, 0))
     assert to_bytes(state) == before
-    for key, value in state.items():
+    for key, value in sent.items():
         torch.testing.assert_close(combined[key], (3 * value + (value + 1)) / 4, rtol=1e-6, atol=1e-6)
 
 
+@communicating
 def test_a_client_alone_gets_its_own_update_back(name: str, resident: Any) -> None:
     model = resident(name)
-    method, state = start(name, model)
-    combined = method.combine(state, [Update("ann", 5, state)], ServerContext(model, CLIENTS, 7, 1, 0))
-    assert equal(combined, state)
+    method, own = start(name, model)
+    sent, state = uploaded(method, own), method.initial(model, CLIENTS, 7)
+    combined = method.combine(state, [Update("ann", 5, sent)], ServerContext(model, CLIENTS, 7, 1, 0))
+    parcel = method.parcel(combined, CLIENTS[0])
+    assert equal(parcel, sent)
 
 
+@every
 def test_what_is_published_restores_to_the_same_state(name: str, resident: Any) -> None:
     model = resident(name)
-    method, state = start(name, model)
-    artefact = method.publish(model, CLIENTS[0], state)
-    assert equal(method.restore(artefact.files), state)
-    shared = method.publish_global(model, CLIENTS, state)
-    assert shared is not None
-    assert equal(method.restore(shared.files), state)
+    method, own = start(name, model)
+    artefact = method.publish(model, CLIENTS[0], own)
+    restored = method.restore(artefact.files)
+    assert method.publish(model, CLIENTS[0], restored).files == artefact.files
+    built = [method.build(model, CLIENTS[0], state, None).parameters for state in (own, restored)]
+    assert equal(dict(built[0]), dict(built[1]))
+    shared = method.publish_global(model, CLIENTS, method.initial(model, CLIENTS, 7))
+    assert (shared is None) == isinstance(method, Local)
+    if shared is not None:
+        assert method.restore(shared.files).keys() == uploaded(method, own).keys()
 
 
+@communicating
 def test_nothing_but_the_declared_tensors_leaves_a_client(name: str, resident: Any, tmp_path: Path) -> None:
     """Byte by byte: each file in ``up`` is exactly its named tensors, those of the method, changed by training."""
     loop, _ = federation(config(name, federation={"rounds": 1}), resident(name), tmp_path)
@@ -83,24 +103,26 @@ def test_nothing_but_the_declared_tensors_leaves_a_client(name: str, resident: A
         tensors = load(data)
         assert to_bytes(tensors) == data
         assert schema_of(tensors) == loop.method.expected(initial, client, Turn("train", 1))
-        assert not equal(tensors, initial)
+        assert not equal(tensors, {key: initial[key] for key in tensors})
         report = json.loads(path.with_suffix(".json").read_text())
         assert report.keys() == {"loss", "seconds"}
     assert not equal(committed.server, initial)
 
 
+@every
 def test_rounds_reproduce_to_the_bit(name: str, resident: Any, tmp_path: Path) -> None:
     """Two runs of one configuration, one right after the other on the same resident base, publish the same bytes."""
     runs = []
     for folder in (tmp_path / "a", tmp_path / "b"):
         loop, _ = federation(config(name, evaluate={"references": []}), resident(name), folder)
         endings, shared = loop.run()
-        assert shared is not None
-        runs.append([ending.artefact.files for ending in endings.values()] + [shared.files])
+        artefacts = [ending.artefact for ending in endings.values()] + ([] if shared is None else [shared])
+        runs.append([artefact.files for artefact in artefacts])
     assert runs[0] == runs[1]
     assert len({bytes(b"".join(files.values())) for files in runs[0]}) == len(runs[0])  # every client has its own
 
 
+@every
 def test_the_zero_shot_row_is_the_base_whatever_was_there_before(name: str, resident: Any, tmp_path: Path) -> None:
     model = resident(name)
     loop, backend = federation(config(name), model, tmp_path)
@@ -111,7 +133,7 @@ def test_the_zero_shot_row_is_the_base_whatever_was_there_before(name: str, resi
         return personal.outputs(personal.prepare(examples), range(len(examples))).loss.item()
 
     before = loss(zero_shot(model, info)), zero_shot(model, info).answer(examples)
-    state = {k: torch.randn_like(v) for k, v in loop.method.initial(model, loop.clients, 1).items()}
+    state = {key: torch.randn_like(value) for key, value in start(name, model)[1].items()}
     personal = loop.method.build(model, info, state, None)
     assert loss(personal) != before[0]
     personal.answer(examples)
