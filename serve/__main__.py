@@ -37,8 +37,11 @@ def _run(words: list[str]) -> int:
     settings = CliApp.run(Settings, words)
     import uvicorn
 
+    from adapters_store.base import clip_weights
     from serve.app import create_app
 
+    if settings.clip is not None and not Path(settings.clip).is_dir():
+        clip_weights(settings.clip, settings.clip_pretrained)  # an unknown name or tag ends here, with a sentence
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("serve").setLevel(logging.INFO)
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it warns of kernels that are not needed

@@ -73,11 +73,15 @@ def _add_answers(app: FastAPI, gateway: Gateway) -> None:
         try:
             subject = resident.subject
             request.state.client = subject.client
-            ranked = await gateway.classify_with(subject).probabilities(subject, picture, access.owner)
+            classifier, identity = gateway.classify_with(subject), dict[str, Any](subject.identity)
+            if asked.classes is None:
+                found = await classifier.answer(subject, picture, access.owner)
+            else:
+                found = await classifier.zero_shot(asked.classes, picture, access.owner)
+                identity["zero_shot"] = True
         finally:
             resident.release()
-        top = [{"class_name": name, "probability": probability} for name, probability in ranked[: asked.top_k]]
-        body = {"object": "classification", "model": subject.name, "top": top, "fedtailor": subject.identity}
+        body = {"object": "classification", "model": subject.name, **found.body(asked.top_k), "fedtailor": identity}
         return JSONResponse(body, headers=_identity_headers(subject))
 
 

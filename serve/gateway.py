@@ -52,7 +52,7 @@ class Gateway:
             hosts["mllm"], base = await self._start_engine(self.settings.base)
             fixed.append(base)
         if self.settings.clip is not None:
-            self.classifier = await asyncio.to_thread(Classifier, self.settings.clip, self.settings)
+            self.classifier = await asyncio.to_thread(Classifier, self.settings.clip, self.settings, self.metrics)
             hosts["clip"] = self.classifier
         self._adapters = Adapters(self.store, hosts, fixed, self.settings)
         self._watch = asyncio.create_task(self._adapters.run(), name="adapters")
@@ -83,7 +83,7 @@ class Gateway:
         self.engine = Engine(exported, self.settings, self._engine_changed)
         self.engine.start()
         await asyncio.sleep(0)  # the process is started before the encoders take the time
-        self._soft_tokens = await asyncio.to_thread(SoftTokens, base, self.settings)
+        self._soft_tokens = await asyncio.to_thread(SoftTokens, base, self.settings, self.metrics)
         self._chat = Chat(self.engine, self._soft_tokens, Prompts(base), self.settings)
         zero = write_zero_adapter(exported, self.engine.private / "zero")
         log.info("base %s (%s), encoders ready after %.1f s", identity, base, time.monotonic() - began)

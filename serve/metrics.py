@@ -20,6 +20,13 @@ class Metrics:
         self._seconds = Histogram(
             "fedtailor_request_seconds", "Seconds until the answer began", ["route"], registry=self._registry
         )
+        self._batches = Histogram(
+            "fedtailor_encoder_batch_size",
+            "Images encoded together",
+            ["encoder"],
+            buckets=(1, 2, 4, 8, 16, 32, 64),
+            registry=self._registry,
+        )
         self._engine_up = Gauge("fedtailor_engine_up", "1 while the engine is up", registry=self._registry)
         self._engine_starts = Gauge("fedtailor_engine_starts", "Starts of the engine so far", registry=self._registry)
         self._refused = Gauge("fedtailor_refused_versions", "Versions refused at present", registry=self._registry)
@@ -28,6 +35,10 @@ class Metrics:
         """Counts one answer. ``client`` is one that was found to exist, or None."""
         self._requests.labels(route, self._label(client), str(status)).inc()
         self._seconds.labels(route).observe(seconds)
+
+    def encoded(self, encoder: str, images: int) -> None:
+        """Counts one batch of an encoder, of whatever clients' images; ``encoder`` is the family it serves."""
+        self._batches.labels(encoder).observe(images)
 
     def render(self, engine_up: bool, engine_starts: int, refused: int) -> bytes:
         """The text that Prometheus reads."""

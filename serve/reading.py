@@ -1,7 +1,7 @@
 """Requests as they come in: parsed after the key was checked, off the event loop, images decoded."""
 
 import asyncio
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
@@ -10,7 +10,7 @@ from starlette.datastructures import UploadFile
 from serve.errors import invalid
 from serve.images import Picture, bytes_of_data_url, decode_image
 from serve.refusals import invalid_fields
-from serve.schemas import ClassifyRequest
+from serve.schemas import MAX_CLASSES, ClassifyRequest
 from serve.settings import Settings
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -36,11 +36,13 @@ async def read_classification(request: Request, settings: Settings) -> tuple[Cla
 
 
 async def _from_form(request: Request) -> tuple[ClassifyRequest, bytes]:
-    async with request.form(max_files=1, max_fields=4) as form:
+    async with request.form(max_files=1, max_fields=MAX_CLASSES + 4) as form:
         image = form.get("image")
         if not isinstance(image, UploadFile):
             raise invalid("field 'image' must be a file of the form", "image")
-        fields = {name: value for name, value in form.items() if name != "image"}
+        fields: dict[str, Any] = {name: value for name, value in form.items() if name != "image"}
+        if "classes" in fields:
+            fields["classes"] = form.getlist("classes")
         try:
             return ClassifyRequest.model_validate(fields | {"image": ""}), await image.read()
         except ValidationError as error:

@@ -41,7 +41,7 @@ def invalid_fields(errors: Sequence[Any]) -> GatewayError:
         return invalid("the request's body is not valid JSON")
     if first["type"] == "missing":
         return invalid(f"field {where!r} is missing", where or None)
-    return invalid(f"field {where!r}: {first['msg']}", where)
+    return invalid(f"field {where!r}: {first['msg'].removeprefix('Value error, ')}", where)
 
 
 async def _gateway_error(_: Request, error: Exception) -> JSONResponse:

@@ -4,9 +4,11 @@ vLLM would take ``uuid`` (another client's cached image), ``*_embeds``, ``cache_
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 MAX_TEXT = 100_000  # characters of one text; the model's context is far shorter
+MAX_CLASSES = 1000  # names in one list of classes
+MAX_CLASS_NAME = 200  # characters; a text tower has a few dozen tokens
 
 
 class _Strict(BaseModel):
@@ -98,12 +100,30 @@ class ChatRequest(Sampling):
         return self.max_completion_tokens or self.max_tokens
 
 
+def _not_blank(name: str) -> str:
+    if not name.strip():
+        raise ValueError("a class name of blanks alone is not allowed")
+    return name
+
+
+def _distinct(names: list[str]) -> list[str]:
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the name {twice!r} is there twice; names must differ")
+    return names
+
+
+ClassName = Annotated[str, Field(min_length=1, max_length=MAX_CLASS_NAME), AfterValidator(_not_blank)]
+ClassNames = Annotated[list[ClassName], Field(min_length=1, max_length=MAX_CLASSES), AfterValidator(_distinct)]
+
+
 class ClassifyRequest(_Strict):
-    """An image to name, as a data URL."""
+    """An image to name, as a data URL; with ``classes``, by the base alone and over these names instead."""
 
     model: str
     image: str
     top_k: Annotated[int, Field(ge=1, le=1000)] = 5
+    classes: ClassNames | None = None
 
 
 class LoginRequest(_Strict):

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from adapters_store.paths import default_store, resolve
@@ -22,7 +22,12 @@ class Settings(BaseSettings):
     host: str = Field("127.0.0.1", description="address to listen on")
     port: int = Field(8000, ge=1, le=65535, description="port to listen on")
     base: Path | None = Field(Path("bases/tiny/llava"), description="LLaVA folder answered over; 'none': no engine")
-    clip: Path | None = Field(Path("bases/tiny/clip"), description="open_clip folder classified over; 'none': without")
+    clip: str | None = Field(
+        "bases/tiny/clip", description="open_clip folder, or model by name, classified over; 'none': without"
+    )
+    clip_pretrained: str | None = Field(
+        None, description="weights of a model by name: a file, or a tag of open_clip's", validate_default=True
+    )
     quantization: Literal["nf4", "none"] = Field("nf4", description="what training did to the base's language model")
     exports: Path = Field(Path("bases/.exports"), description="where the dequantised base is kept between starts")
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="numbers the engine computes in")
@@ -47,6 +52,10 @@ class Settings(BaseSettings):
     max_wait_ms: float = Field(2, ge=0, description="milliseconds an image waits for others to share its batch")
     max_batch: int = Field(16, ge=1, description="images in one batch of an encoder")
     cache_mib: int = Field(256, ge=0, description="memory for encoded images, in MiB")
+    text_cache_mib: int = Field(64, ge=0, description="memory for class names encoded on request, in MiB")
+    zero_shot_template: str = Field(
+        "a photo of a {class}.", description="text of a class that a request names itself (CLIP)"
+    )
 
     watch_interval_s: float = Field(0.5, gt=0, description="seconds between two looks at the store")
     retry_refused_s: float = Field(30, gt=0, description="seconds until a refused version is looked at again")
@@ -65,16 +74,48 @@ class Settings(BaseSettings):
     def _none(cls, value: object) -> object:
         return None if value in ("none", "") else value
 
-    @field_validator("base", "clip", "exports")
+    @field_validator("clip", mode="before")
+    @classmethod
+    def _text(cls, value: object) -> object:
+        return str(value) if isinstance(value, Path) else value
+
+    @field_validator("base", "exports")
     @classmethod
     def _found(cls, value: Path | None) -> Path | None:
         return None if value is None else resolve(value)
 
-    @field_validator("base", "clip")
+    @field_validator("base")
     @classmethod
     def _exists(cls, value: Path | None) -> Path | None:
         if value is not None and not value.is_dir():
             raise ValueError(f"folder '{value}' does not exist")
+        return value
+
+    @field_validator("clip")
+    @classmethod
+    def _folder_or_name(cls, value: str | None) -> str | None:
+        if value is None or resolve(value).is_dir():
+            return None if value is None else str(resolve(value))
+        if "/" in value:
+            raise ValueError(f"folder '{value}' does not exist")
+        return value
+
+    @field_validator("clip_pretrained")
+    @classmethod
+    def _weights(cls, value: str | None, known: ValidationInfo) -> str | None:
+        clip = known.data.get("clip")
+        named = clip is not None and not Path(clip).is_dir()
+        if named and value is None:
+            raise ValueError(f"'{clip}' is no folder; a model of open_clip by that name needs a tag or file of weights")
+        if not named and value is not None:
+            raise ValueError(f"found '{value}', but only a model by name takes weights, and --clip is '{clip}'")
+        return str(resolve(value)) if value is not None and resolve(value).is_file() else value
+
+    @field_validator("zero_shot_template")
+    @classmethod
+    def _has_class(cls, value: str) -> str:
+        if "{class}" not in value:
+            raise ValueError(f"found '{value}', which has no {{class}} in it")
         return value
 
     @property

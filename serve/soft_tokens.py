@@ -17,22 +17,24 @@ from transformers.utils import logging as transformers_logging
 
 from adapters_store.manifest import ImageTransform
 from adapters_store.personal.images import to_pixels
-from serve.batching import Batcher
 from adapters_store.personal.tensor_cache import TensorCache
+from serve.batching import Batcher
 from serve.errors import GatewayError
 from serve.images import Picture
+from serve.metrics import Metrics
 from serve.settings import MIB, Settings
 
 
 class SoftTokens:
     """Encodes everybody's images in shared batches, and remembers them per key: nobody can time another's."""
 
-    def __init__(self, base: Path, settings: Settings) -> None:
+    def __init__(self, base: Path, settings: Settings, metrics: Metrics) -> None:
         self._device = torch.device(settings.encoder_device)
         self._model = _vision_half(base).to(self._device)  # type: ignore[arg-type]
         text = self._model.config.text_config
         self.width = int(text.hidden_size)
         self.limit = int(text.max_position_embeddings)
+        self._metrics = metrics
         self._batcher = Batcher(self._encode, settings.max_batch, settings.max_wait_ms)
         self._cache = TensorCache(settings.cache_mib * MIB)
 
@@ -51,6 +53,7 @@ class SoftTokens:
 
     @torch.inference_mode()
     def _encode(self, items: Sequence[tuple[Image.Image, ImageTransform]]) -> list[Tensor]:
+        self._metrics.encoded("mllm", len(items))
         pixels = [to_pixels(image, transform) for image, transform in items]
         if len({picture.shape for picture in pixels}) > 1:  # transforms of different sizes do not stack
             return [self._features(picture[None])[0] for picture in pixels]

@@ -12,6 +12,7 @@ from adapters_store.personal.images import to_pixels
 from adapters_store.personal.tensor_cache import TensorCache
 from serve.errors import GatewayError
 from serve.images import decode_image
+from serve.metrics import Metrics
 from serve.settings import Settings
 from serve.soft_tokens import SoftTokens, engine_payload
 from tests.serve.artefacts import LLAVA, lora_manifest
@@ -28,7 +29,7 @@ def test_equal_those_of_the_training_model() -> None:
     expected = torch.stack(list(model.get_image_features(pixel_values=pixels).pooler_output))
 
     async def ask() -> list[torch.Tensor]:
-        soft = SoftTokens(LLAVA, Settings())
+        soft = SoftTokens(LLAVA, Settings(), Metrics())
         tokens = await asyncio.gather(
             *(soft("ann", decode_image(png(image), Settings(), "image"), TRANSFORM) for image in images)
         )
@@ -43,7 +44,7 @@ def test_are_remembered_per_owner() -> None:
     encoded = []
 
     async def ask() -> None:
-        soft = SoftTokens(LLAVA, Settings())
+        soft = SoftTokens(LLAVA, Settings(), Metrics())
         encode = soft._batcher._compute
         soft._batcher._compute = lambda items: (encoded.append(len(items)), encode(items))[1]
         picture = decode_image(png(noise(0)), Settings(), "image")
