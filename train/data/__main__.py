@@ -1,4 +1,8 @@
-"""`python -m train.data sheet --config X.yaml --client ID --out sheet.png`: look at a client's data."""
+"""`python -m train.data`: look at a client's data, or convert a data set.
+
+python -m train.data sheet --config X.yaml --client ID --out sheet.png
+python -m train.data convert-cifar cifar-10-batches-py cifar-10-batches-bin
+"""
 
 import argparse
 import sys
@@ -9,6 +13,7 @@ from pydantic import ValidationError
 
 from train.data.config import DataConfig
 from train.data.federation import build
+from train.data.readers.convert_cifar import convert_cifar
 from train.data.sheet import save_sheet
 
 
@@ -40,17 +45,26 @@ def _sheet(config_path: Path, client: str, out: Path) -> None:
     print(f"{out}: {clients[client].note}")
 
 
+def _convert(source: Path, out: Path) -> None:
+    convert_cifar(source, out)
+    print(f"{out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m train.data", description="Look at the embedded federated data.")
-    sheet = parser.add_subparsers(required=True, metavar="COMMAND").add_parser(
-        "sheet", help="write a contact sheet of one client's examples"
-    )
+    parser = argparse.ArgumentParser(prog="python -m train.data", description="Look at federated data, or convert it.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    sheet = commands.add_parser("sheet", help="write a contact sheet of one client's examples")
     sheet.add_argument("--config", type=Path, required=True, help="YAML with `data:` and `seed:`")
     sheet.add_argument("--client", required=True, help="client id, e.g. client-00")
     sheet.add_argument("--out", type=Path, required=True, help="PNG to write")
+    sheet.set_defaults(run=lambda options: _sheet(options.config, options.client, options.out))
+    convert = commands.add_parser("convert-cifar", help="write the binary version of CIFAR's Python version")
+    convert.add_argument("source", metavar="IN", type=Path, help="cifar-10-batches-py or cifar-100-python")
+    convert.add_argument("out", metavar="OUT", type=Path, help="new folder, e.g. cifar-10-batches-bin")
+    convert.set_defaults(run=lambda options: _convert(options.source, options.out))
     options = parser.parse_args()
     try:
-        _sheet(options.config, options.client, options.out)
+        options.run(options)
     except (SheetError, ValueError) as error:
         print(error, file=sys.stderr)
         return 2

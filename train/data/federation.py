@@ -1,4 +1,4 @@
-"""The embedded federations: every client's training, validation and test examples, from a configuration and a seed."""
+"""Federations: every client's training, validation and test examples, from a configuration and a seed."""
 
 from collections.abc import Sequence
 from random import Random
@@ -13,7 +13,8 @@ from train.data.config import DataConfig
 from train.data.examples import SPLITS, ClientData, Example
 from train.data.folder import build_folder
 from train.data.handwriting import load_handwriting
-from train.data.partition import dirichlet_shares, pathological, split_by_shares, take_turns
+from train.data.image_sets import build_image_set
+from train.data.partition import client_ids, dirichlet_shares, pathological, split_by_shares, take_turns
 from train.data.questions import WORDINGS, ask, things
 from train.data.render import boxes, render, to_bytes
 from train.data.scenes import Scenes, pair_weights, sample_scenes, single_objects
@@ -26,15 +27,11 @@ COUNTS: Final = {"relation": (0.0, 1.0, 1.0), "digit": (1.0, 0.0, 0.0)}
 def build(config: DataConfig, seed: int) -> list[ClientData]:
     """The clients of a federation, sorted by id; equal arguments give equal data, byte for byte."""
     if config.path is not None:
-        return build_folder(resolve(config.path))
+        root = resolve(config.path)
+        return build_folder(root) if config.name == "folder" else build_image_set(config, root, seed)
     if config.name == "digits":
         return _build_digits(config, seed)
     return _build_classes(config, seed) if config.classify else _build_questions(config, seed)
-
-
-def _client_ids(clients: int) -> list[str]:
-    width = max(2, len(str(clients - 1)))
-    return [f"client-{i:0{width}d}" for i in range(clients)]
 
 
 def _sizes(config: DataConfig, classes: int) -> tuple[int, int, int]:
@@ -68,7 +65,7 @@ def _build_questions(config: DataConfig, seed: int) -> list[ClientData]:
         product = [(style, (task,)) for task in config.tasks for style in config.styles]
         pairs = take_turns(product, config.clients)
     clients = []
-    for k, (name, (style, tasks)) in enumerate(zip(_client_ids(config.clients), pairs, strict=True)):
+    for k, (name, (style, tasks)) in enumerate(zip(client_ids(config.clients), pairs, strict=True)):
         train, val, test = (
             _questions(size, style, tasks, (seed, k, s), f"{name}-{split}")
             for s, (split, size) in enumerate(zip(SPLITS, _sizes(config, 0), strict=True))
@@ -110,13 +107,14 @@ def _build_classes(config: DataConfig, seed: int) -> list[ClientData]:
         chosen = pathological(shares.shape[1], config.clients, config.classes_per_client, rng)
         shares = np.stack([np.isin(np.arange(shares.shape[1]), own) for own in chosen]).astype(float)
     clients = []
-    for k, name in enumerate(_client_ids(config.clients)):
+    for k, name in enumerate(client_ids(config.clients)):
         share = shares[k].copy()
         if tinted:
             share[np.arange(len(share)) % len(COLOURS) != colour_of[k]] = 0
         classes = np.flatnonzero(share)
         if config.partition != "dirichlet":
-            classes = np.sort(rng.choice(classes, min(config.classes_per_client, len(classes)), replace=False))
+            size = min(config.classes_per_client or len(classes), len(classes))
+            classes = np.sort(rng.choice(classes, size, replace=False))
         train, val, test = (
             _objects(size, styles[k], classes, share[classes], (seed, k, s), f"{name}-{split}", config.few_shot)
             for s, (split, size) in enumerate(zip(SPLITS, _sizes(config, len(classes)), strict=True))
@@ -172,7 +170,7 @@ def _build_digits(config: DataConfig, seed: int) -> list[ClientData]:
     pools = [np.flatnonzero(data.is_train), np.flatnonzero(~data.is_train)]
     parts = [[pool[own] for own in split_by_shares(data.labels[pool], shares, rng)] for pool in pools]
     clients = []
-    for k, name in enumerate(_client_ids(config.clients)):
+    for k, name in enumerate(client_ids(config.clients)):
         divided = _divide(rng.permutation(parts[0][k]), data.labels, config, len(names[k]))
         tested = rng.permutation(parts[1][k])[: config.test_per_client]
         train, val, test = (_handwritten(rows, config, names[k]) for rows in (*divided, tested))

@@ -15,7 +15,7 @@ from train.data.vocabulary import STYLES
     [
         ({"tasks": ["classify", "caption"]}, "'classify' must be the only task"),
         ({"name": "digits", "tasks": ["caption"]}, "digits allow"),
-        ({"name": "digits", "tasks": ["classify"], "partition": "style"}, "digits allow 'pathological' or 'dirichlet'"),
+        ({"name": "digits", "tasks": ["classify"], "partition": "style"}, "allowed are 'pathological' or 'dirichlet'"),
         ({"partition": "dirichlet"}, "tasks must be"),
         ({"few_shot": 8}, "few_shot: found 8"),
         ({"tasks": ["classify"], "colour": "one_per_client", "classes_per_client": 11}, "at most 10 exist"),
