@@ -42,14 +42,14 @@ LR: Final = 1.5e-3
 WEIGHT_DECAY: Final = 0.05
 AVERAGE_DECAY: Final = 0.998
 TASK_WEIGHTS: Final = {
-    "caption": 1.2,
-    "vqa": 3.0,
-    "count": 1.5,
-    "position": 1.5,
-    "relation": 5.0,
-    "ground": 1.2,
-    "region": 0.5,
-    "digit": 0.8,
+    "caption": 0.8,
+    "vqa": 4.0,
+    "count": 6.0,
+    "position": 0.8,
+    "relation": 3.5,
+    "ground": 0.8,
+    "region": 0.3,
+    "digit": 1.5,
 }
 """How often each task is asked about a scene that allows it."""
 TURNS: Final = 16
