@@ -5,9 +5,11 @@ from typing import Any, get_args
 import pytest
 from pydantic import ValidationError
 
-from train.data.config import DataConfig, Style, Task
+from train.data.config import IMAGE_SETS, DataConfig, Style, Task
 from train.data.questions import TASKS
 from train.data.vocabulary import STYLES
+
+PUBLIC: dict[str, Any] = {"name": "dtd", "path": "data", "tasks": ["classify"], "partition": "pathological"}
 
 
 @pytest.mark.parametrize(
@@ -26,6 +28,22 @@ from train.data.vocabulary import STYLES
         ({"tasks": ["sing"]}, "caption"),
         ({"partition": "by_mood"}, "pathological"),
         ({"cleints": 3}, "Extra inputs are not permitted"),
+        ({"partition": "domain"}, "with name 'scenes' allowed are 'pathological' or 'dirichlet' or 'style'"),
+        ({"tasks": ["classify"], "classes_per_client": None}, "null is for partition 'pathological', found 'style'"),
+        ({"tasks": ["classify"], "classes_per_client": 1}, "greater than or equal to 2"),
+        ({"tasks": ["classify"], "partition": "pathological", "candidates": "all"}, "is for public data sets"),
+        ({"classes": ["cat"]}, "classes: found .'cat'. with name 'scenes', which has its own"),
+        ({"name": "dtd"}, "path: found None with name 'dtd'"),
+        (PUBLIC | {"tasks": ["caption"]}, r"tasks: found \['caption'\], dtd allows \['classify'\] alone"),
+        (PUBLIC | {"partition": "style"}, "found 'style', with name 'dtd' allowed are 'pathological' or 'dirichlet'"),
+        (PUBLIC | {"partition": "pachinko"}, "with name 'dtd' allowed are"),
+        (PUBLIC | {"name": "cifar10", "partition": "pachinko"}, "with name 'cifar10' allowed are"),
+        (PUBLIC | {"partition": "dirichlet", "candidates": "all"}, "candidates: 'all' is for"),
+        (PUBLIC | {"classes": ["a", "b", "a"]}, "each may be named once"),
+        (
+            PUBLIC | {"name": "domainnet", "partition": "domain", "clients": 9},
+            "clients: found 9, domainnet has 6 domains: allowed are multiples",
+        ),
     ],
 )
 def test_refusals(settings: dict[str, Any], sentence: str) -> None:
@@ -37,6 +55,19 @@ def test_defaults_are_valid_and_frozen() -> None:
     config = DataConfig()
     with pytest.raises(ValidationError, match="frozen"):
         config.clients = 5  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("name", "partition"),
+    [
+        *((name, partition) for name in IMAGE_SETS for partition in ("pathological", "dirichlet")),
+        ("cifar100", "pachinko"),
+        ("domainnet", "domain"),
+        ("office_caltech10", "domain"),
+    ],
+)
+def test_what_public_data_sets_allow(name: str, partition: str) -> None:
+    DataConfig.model_validate(PUBLIC | {"name": name, "partition": partition, "clients": 12})
 
 
 def test_config_names_every_style_and_task() -> None:

@@ -36,11 +36,11 @@ def coop_tree(root: Path, name: str, classes: int = 4, sizes: tuple[int, int, in
 
 
 def cifar_records(labels: list[tuple[int, ...]], first: int = 0) -> bytes:
-    """Records of the binary version: image i is all (i, 100 + i, 200) with one different pixel, at row 1, column 2."""
+    """Records of the binary version: image i is all (i % 256, i // 256, 200) but for row 1, column 2."""
     records = b""
     for i, label in enumerate(labels, first):
         image = np.empty((3, 32, 32), np.uint8)
-        image[0], image[1], image[2] = i % 256, (100 + i) % 256, 200
+        image[0], image[1], image[2] = i % 256, i // 256, 200
         image[0, 1, 2] = 255
         records += bytes(label) + image.tobytes()
     return records
