@@ -1,0 +1,31 @@
+"""Every configuration that is shipped is one that a run accepts."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from adapters_store.paths import PROJECT_ROOT
+from train.config import RunConfig
+from train.data.config import IMAGE_SETS
+
+CONFIGS = PROJECT_ROOT / "train" / "configs"
+FILES = sorted(path for path in CONFIGS.rglob("*.yaml") if path.parent.name != "accelerate")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_it_is_valid(path: Path) -> None:
+    RunConfig.model_validate(yaml.safe_load(path.read_text()))
+
+
+@pytest.mark.parametrize("name", IMAGE_SETS)
+def test_each_public_data_set_has_the_papers_settings(name: str) -> None:
+    """Clients, clients a round and rounds as pFedMoAP's section 4.1 and Table 5 give them."""
+    config = RunConfig.model_validate(yaml.safe_load((CONFIGS / "paper" / f"pfedmoap_{name}.yaml").read_text()))
+    expected = {"cifar10": (100, 10, 120), "cifar100": (100, 10, 120)} | {
+        "domainnet": (30, 7, 25),
+        "office_caltech10": (20, 10, 25),
+    }
+    found = (config.data.clients, config.federation.clients_per_round, config.federation.rounds)
+    assert found == expected.get(name, (10, None, 10))
+    assert config.data.name == name
