@@ -18,14 +18,13 @@ LABELS = "memory.labels"
 def check_head(tensors: Mapping[str, Tensor], width: int, features: int, classes: int) -> None:
     """ValueError with one sentence unless the tensors are one whole head for W, D and C: ``width``, ``features``, …"""
     wanted = _wanted(tensors, width, features)
-    for name in sorted(wanted.keys() | tensors.keys()):
-        if name not in tensors:
-            raise ValueError(f"tensor {name} of prompt.safetensors is missing")
-        if name not in wanted:
-            raise ValueError(f"tensor {name} of prompt.safetensors belongs to no classifier that has the others in it")
-        tensor, shape = tensors[name], wanted[name]
-        if tuple(tensor.shape) != shape:
-            raise ValueError(f"tensor {name} has shape {list(tensor.shape)} where the base needs {list(shape)}")
+    for name in sorted(wanted.keys() - tensors.keys()):
+        raise ValueError(f"tensor {name} of prompt.safetensors is missing")
+    for name in sorted(tensors.keys() - wanted.keys()):
+        raise ValueError(f"tensor {name} of prompt.safetensors belongs to no classifier that has the others in it")
+    for name, tensor in sorted(tensors.items()):
+        if tuple(tensor.shape) != wanted[name]:
+            raise ValueError(f"tensor {name} has shape {list(tensor.shape)} where the base needs {list(wanted[name])}")
         if tensor.dtype != torch.int64 if name == LABELS else not tensor.is_floating_point():
             raise ValueError(f"tensor {name} is {tensor.dtype}, which is no type it can be of")
     if LABELS in tensors and not bool(((tensors[LABELS] >= 0) & (tensors[LABELS] < classes)).all()):

@@ -47,7 +47,7 @@ def build(gateway: Gateway) -> gr.Blocks:
                     sorting = classify.draw()
                     source = gr.Textbox(label="Answered by", interactive=False)
         views = [asking.group, sorting.group]
-        results = [picture, asking.question, asking.answer, sorting.classes, source]
+        results = [picture, asking.question, asking.answer, sorting.classes, sorting.experts, source]
 
         async def login(given: str | None) -> tuple[Any, ...]:
             if not given or not given.strip():

@@ -1,4 +1,4 @@
-"""Sort a picture into the client's own classes; the most probable ones with their probabilities."""
+"""Sort a picture into the client's own classes; the most probable ones, and the prompts that the first one rests on."""
 
 import asyncio
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from ui.picture import as_png
 from ui.session import Session, permitted, spoken
 
 TOP_K = 5
+EXPERTS = 10
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class ClassifyView:
     group: gr.Group
     button: gr.Button
     classes: gr.Label
+    experts: gr.Label
 
 
 def draw() -> ClassifyView:
@@ -28,7 +30,8 @@ def draw() -> ClassifyView:
     with gr.Group(visible=False) as group:
         button = gr.Button("Classify", variant="primary")
         classes = gr.Label(label="Classes", num_top_classes=TOP_K)
-    return ClassifyView(group, button, classes)
+        experts = gr.Label(label="Prompts behind the first class", num_top_classes=EXPERTS, visible=False)
+    return ClassifyView(group, button, classes, experts)
 
 
 def wire(
@@ -38,19 +41,19 @@ def wire(
 
     async def classify(
         who: Session | None, name: object, upload: dict[str, Any] | None
-    ) -> tuple[dict[str, float], str]:
+    ) -> tuple[dict[str, float], str, gr.Label]:
         who, name = permitted(who, name)
         png = await asyncio.to_thread(as_png, upload)
         if png is None:
             raise gr.Error("Choose a picture first.", print_exception=False)
         with spoken():
             found = await gateway.classify(who.key, name, png, TOP_K)
-        return dict(found.classes), named(found.source)
+        return dict(found.classes), named(found.source), gr.Label(dict(found.experts), visible=bool(found.experts))
 
     return view.button.click(
         classify,
         inputs=[session, client, picture],
-        outputs=[view.classes, source],
+        outputs=[view.classes, source, view.experts],
         api_name="classify",
         preprocess=False,
         concurrency_limit=AT_ONCE,

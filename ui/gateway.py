@@ -36,9 +36,13 @@ class Piece:
 
 @dataclass(frozen=True)
 class Classified:
-    """Classes with their probabilities, the most probable first, and where they come from."""
+    """Classes with their probabilities, the most probable first, and where they come from.
+
+    ``experts``: how much each of several prompts weighed in the first class; empty where the model has but one.
+    """
 
     classes: list[tuple[str, float]]
+    experts: list[tuple[str, float]]
     source: dict[str, str]
 
 
@@ -86,7 +90,9 @@ class Gateway:
         body = {"model": model, "image": data_url(png), "top_k": top_k}
 
         def read(found: Any) -> Classified:
-            return Classified([(c["class_name"], float(c["probability"])) for c in found["top"]], found["fedtailor"])
+            classes = [(one["class_name"], float(one["probability"])) for one in found["top"]]
+            experts = [(one["id"], float(one["weight"])) for one in found.get("experts") or ()]
+            return Classified(classes, experts, found["fedtailor"])
 
         return await self._read("POST", "/v1/classify", key, body, read)
 

@@ -1,6 +1,7 @@
-"""Versions to serve in tests: random LoRAs over the embedded LLaVA, random prompts over the embedded CLIP."""
+"""Versions to serve in tests: random LoRAs over the embedded LLaVA, random prompts and gates over the embedded CLIP."""
 
 import json
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from safetensors.torch import save
 from adapters_store.base import QUANTISED, base_id
 from adapters_store.manifest import BaseRef, Manifest
 from adapters_store.paths import PROJECT_ROOT
+from adapters_store.personal.gate import initial_gate
 from adapters_store.store import Store
 from serve.subjects import of_base
 
@@ -20,6 +22,11 @@ CLIP = PROJECT_ROOT / "bases/tiny/clip"
 TARGETS = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
 CLASSES = ["circle", "square", "triangle"]
 PROMPT_VECTORS = 4
+CLIP_CONFIG = json.loads((CLIP / "open_clip_config.json").read_text())
+WIDTH = CLIP_CONFIG["model_cfg"]["text_cfg"]["width"]
+FEATURES = CLIP_CONFIG["model_cfg"]["embed_dim"]
+
+Tensors = dict[str, torch.Tensor]
 
 
 @cache
@@ -70,21 +77,61 @@ def publish_lora(store: Store, client: str, seed: int, *, rank: int = 4, activat
     return store.publish(lora_manifest(client, rank), lora_files(seed, rank), {"seed": seed}, activate=activate)
 
 
+def prompt_tensors(seed: int) -> Tensors:
+    """A random prompt for the embedded CLIP, as PromptFL publishes it."""
+    return {"prompt": 0.02 * torch.randn(PROMPT_VECTORS, WIDTH, generator=_random(seed))}
+
+
+def gated_tensors(seed: int, others: int = 3) -> Tensors:
+    """A random prompt, prompts of others, λ and a gate that weighs them unevenly, as pFedMoAP publishes them."""
+    generator = _random(seed)
+    gate = {
+        f"gate.{name}": 3 * tensor + 0.1 * torch.randn(tensor.shape, generator=generator)
+        for name, tensor in initial_gate(FEATURES, generator).items()
+    }
+    prompts = 0.02 * torch.randn(others, PROMPT_VECTORS, WIDTH, generator=generator)
+    return {**prompt_tensors(seed), "others": prompts, "mixing": torch.tensor(0.5), **gate}
+
+
+def memory_tensors(seed: int, features: torch.Tensor, labels: torch.Tensor) -> Tensors:
+    """A random prompt and a memory of these features (n, D) with their labels (n,), as pFedPrompt publishes them."""
+    memory = {"memory.features": features, "memory.labels": labels, "memory.weights": torch.tensor([2.0, 5.5])}
+    return {**prompt_tensors(seed), **memory}
+
+
 def publish_prompt(store: Store, client: str, seed: int) -> str:
     """Publishes a random prompt over the embedded CLIP; the version."""
-    clip = json.loads((CLIP / "open_clip_config.json").read_text())
-    width = clip["model_cfg"]["text_cfg"]["width"]
-    prompt = torch.randn(PROMPT_VECTORS, width, generator=torch.Generator().manual_seed(seed)) * 0.02
-    transform = clip["preprocess_cfg"]
-    manifest = lora_manifest(
-        client,
-        family="clip",
-        method="promptfl",
-        base=BaseRef(id=base_id(CLIP, None), name="bases/tiny/clip"),
-        image_transform={"size": 64, "mean": transform["mean"], "std": transform["std"]},
-        prompt_template="a {class}.",
-        class_names=CLASSES,
-        rank=None,
-        target_modules=None,
-    )
-    return store.publish(manifest, {"prompt.safetensors": save({"prompt": prompt})}, {"seed": seed}, activate=True)
+    return publish_head(store, client, prompt_tensors(seed), report={"seed": seed})
+
+
+def publish_head(
+    store: Store,
+    client: str,
+    tensors: Tensors,
+    class_names: Sequence[str] = CLASSES,
+    report: Mapping[str, Any] | None = None,
+    **changed: Any,
+) -> str:
+    """Publishes these tensors as a classifier over the embedded CLIP; ``changed`` replaces fields of its manifest."""
+    files = {"prompt.safetensors": save(tensors)}
+    return store.publish(prompt_manifest(client, class_names, **changed), files, report or {}, activate=True)
+
+
+def prompt_manifest(client: str, class_names: Sequence[str] = CLASSES, **changed: Any) -> Manifest:
+    """The manifest of a classifier over the embedded CLIP; ``changed`` replaces fields."""
+    transform = CLIP_CONFIG["preprocess_cfg"]
+    fields: dict[str, Any] = {
+        "family": "clip",
+        "method": "promptfl",
+        "base": BaseRef(id=base_id(CLIP, None), name="bases/tiny/clip"),
+        "image_transform": {"size": 64, "mean": transform["mean"], "std": transform["std"]},
+        "prompt_template": "{class}.",
+        "class_names": list(class_names),
+        "rank": None,
+        "target_modules": None,
+    }
+    return lora_manifest(client, **(fields | changed))
+
+
+def _random(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)

@@ -5,16 +5,17 @@ from collections.abc import Iterator
 import pytest
 
 from adapters_store.store import Store
-from tests.serve.artefacts import publish_lora, publish_prompt
+from tests.serve.artefacts import gated_tensors, publish_head, publish_lora, publish_prompt
 from tests.serve.live import LiveGateway, running_gateway
 
 
 @pytest.fixture(scope="session")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveGateway]:
-    """Clients ``ann``, ``bob`` and ``global`` chat, ``cat`` classifies; ``key(...)`` opens any of them."""
+    """Clients ``ann``, ``bob`` and ``global`` chat, ``cat`` and ``dot`` (gated) classify; ``key(…)`` opens any."""
     store = Store(tmp_path_factory.mktemp("serve") / "store")
     for seed, client in enumerate(("ann", "bob", "global")):
         publish_lora(store, client, seed)
     publish_prompt(store, "cat", seed=7)
+    publish_head(store, "dot", gated_tensors(8))
     with running_gateway(store.root, watch_interval_s=0.2) as live:
         yield live

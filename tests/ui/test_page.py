@@ -74,13 +74,27 @@ def test_an_answer_streams_in_and_is_the_gateways_with_its_version(
 
 def test_a_picture_is_sorted_into_the_clients_classes(visitor: Client, gateway: LiveGateway, picture: Path) -> None:
     visitor.predict(gateway.key("cat"), api_name="/login")
-    shown, source = visitor.predict("cat", handle_file(picture), api_name="/classify")
+    shown, source, experts = visitor.predict("cat", handle_file(picture), api_name="/classify")
     with gateway.http() as http:
         body = {"model": "cat", "image": data_url(noise(3))}
         top = http.post("/v1/classify", json=body).json()["top"]
     assert [c["label"] for c in shown["confidences"]] == [entry["class_name"] for entry in top]
     assert [c["confidence"] for c in shown["confidences"]] == pytest.approx([entry["probability"] for entry in top])
     assert source.startswith(f"cat@{gateway.store.live('cat').version}")
+    assert not experts["visible"]
+
+
+def test_a_gated_model_shows_the_prompts_behind_its_answer(
+    visitor: Client, gateway: LiveGateway, picture: Path
+) -> None:
+    visitor.predict(gateway.key("dot"), api_name="/login")
+    _, _, shown = visitor.predict("dot", handle_file(picture), api_name="/classify")
+    with gateway.http() as http:
+        experts = http.post("/v1/classify", json={"model": "dot", "image": data_url(noise(3))}).json()["experts"]
+    assert shown["visible"]
+    confidences = {one["label"]: one["confidence"] for one in shown["value"]["confidences"]}
+    assert confidences == pytest.approx({one["id"]: one["weight"] for one in experts})
+    assert "own" in confidences
 
 
 def test_each_mistake_is_a_sentence(visitor: Client, gateway: LiveGateway, picture: Path, tmp_path: Path) -> None:
