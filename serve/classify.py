@@ -105,7 +105,8 @@ class Classifier:
     def _encode(self, items: Sequence[tuple[Image.Image, ImageTransform]]) -> list[Tensor]:
         self._metrics.encoded("clip", len(items))
         pixels = [to_pixels(image, transform) for image, transform in items]
-        return list(self._clip.image_features(torch.stack(pixels).to(self._device)).cpu())
+        features = self._clip.image_features(torch.stack(pixels).to(self._device))
+        return [one.clone() for one in features.cpu()]  # a view, kept, would keep its whole batch
 
     @torch.inference_mode()
     def _classify(self, head: Head, class_names: Sequence[str], features: Tensor) -> Classified:

@@ -57,7 +57,7 @@ class SoftTokens:
         pixels = [to_pixels(image, transform) for image, transform in items]
         if len({picture.shape for picture in pixels}) > 1:  # transforms of different sizes do not stack
             return [self._features(picture[None])[0] for picture in pixels]
-        return list(self._features(torch.stack(pixels)))
+        return [one.clone() for one in self._features(torch.stack(pixels))]  # a view, kept, would keep its whole batch
 
     def _features(self, pixels: Tensor) -> Tensor:
         """(B, 3, side, side) → (B, N, W)"""
