@@ -60,7 +60,7 @@ CONFIGS = {
 }
 
 
-def config(method: str, **sections: dict[str, Any]) -> RunConfig:
+def config(method: str, /, **sections: dict[str, Any]) -> RunConfig:
     """The small configuration of a method with these sections updated."""
     default = CONFIGS[method]
     values = {name: {**default.get(name, {}), **sections.get(name, {})} for name in default.keys() | sections.keys()}
