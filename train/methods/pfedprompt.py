@@ -5,13 +5,17 @@ for the serving host to use, only for clients that opted in; the others publish 
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
 from typing import ClassVar, Final, Literal
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field
+from torch import Tensor
 
 from adapters_store.manifest import Trust
+from adapters_store.personal.heads import MemoryHead
 from train.data import ClientData, Example
 from train.methods.base import ClientInfo, Personal, Turn
 from train.methods.promptfl import PromptFamilyOptions, PromptFL
@@ -54,20 +58,22 @@ class PFedPrompt(PromptFL):
         memory = {
             "memory.features": model.features(data.train).cpu(),
             "memory.labels": torch.tensor([example.label for example in data.train]),
+            "memory.weights": torch.tensor(UNTUNED),
         }
-        tried = {pair: {**state, **memory, "memory.weights": torch.tensor(pair)} for pair in _pairs(data.val)}
-        return min(tried.values(), key=lambda one: _errors(MemoryClassifier(model, data.class_names, one), data.val))
-
-
-def _pairs(val: Sequence[Example]) -> list[tuple[float, float]]:
-    return [(a, beta) for a in WEIGHTS for beta in SHARPNESS] if val else [UNTUNED]
+        settled = {**state, **memory}
+        if data.val:
+            head = MemoryClassifier(model, data.class_names, settled).head()
+            settled["memory.weights"] = torch.tensor(_tuned(head, model.features(data.val), data.val))
+        return settled
 
 
 @torch.no_grad()
-def _errors(classifier: MemoryClassifier, val: Sequence[Example]) -> tuple[int, float]:
-    """Wrong answers, and the mean cross-entropy that decides between equals."""
-    if not val:
-        return 0, 0.0
-    logits = classifier.head().logits(classifier.resident.features(val))
-    labels = torch.tensor([example.label for example in val], device=logits.device)
-    return int((logits.argmax(1) != labels).sum()), float(F.cross_entropy(logits, labels))
+def _tuned(head: MemoryHead, images: Tensor, val: Sequence[Example]) -> tuple[float, float]:
+    """The (a, β) with the fewest wrong answers; of equals, the one with the smallest cross-entropy."""
+    labels = torch.tensor([example.label for example in val], device=images.device)
+
+    def errors(pair: tuple[float, float]) -> tuple[int, float]:
+        logits = replace(head, weight=pair[0], sharpness=pair[1]).logits(images)
+        return int((logits.argmax(1) != labels).sum()), float(F.cross_entropy(logits, labels))
+
+    return min(product(WEIGHTS, SHARPNESS), key=errors)

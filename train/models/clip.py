@@ -204,7 +204,7 @@ class MemoryClassifier(PromptClassifier):
         self.labels = state["memory.labels"].to(resident.device)
         self.weight, self.sharpness = state["memory.weights"].tolist()
 
-    def head(self) -> Head:
+    def head(self) -> MemoryHead:
         text = self.texts.features(self.prompt)
         scale = self.resident.clip.logit_scale
         return MemoryHead(scale, text, self.features, self.labels, self.weight, self.sharpness)
