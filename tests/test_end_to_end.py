@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+import torch
 import yaml
 
 from adapters_store.paths import PROJECT_ROOT
@@ -18,8 +19,9 @@ from tests.train.small import config, yaml_file
 from train.config import RunConfig
 from train.data import build
 from train.fed import main
-from train.models.clip import PromptClassifier, ResidentClip
-from train.tensors import from_bytes
+from train.methods import build_method
+from train.methods.base import ClientInfo
+from train.models.clip import ResidentClip
 
 
 def test_trained_clients_are_loaded_while_serving_and_answer_as_in_training(
@@ -44,24 +46,30 @@ def test_trained_clients_are_loaded_while_serving_and_answer_as_in_training(
         assert answers[member.id] != [gateway.ask("base", t, i)["choices"][0]["message"] for i, t in questions]
 
 
-def test_a_trained_prompt_classifies_as_in_training(gateway: LiveGateway, tmp_path: Path, clip: ResidentClip) -> None:
+@pytest.mark.parametrize("name", ["coop", "pfedmoap", "pfedprompt", "promptfl"])
+def test_a_trained_classifier_answers_as_in_training(
+    gateway: LiveGateway, tmp_path: Path, clip: ResidentClip, name: str
+) -> None:
     """Identical top-1 and probabilities to 1e-5, for every client's test images."""
     sections = {"publish": {"enabled": True, "store": str(gateway.store.root)}, "evaluate": {"references": []}}
-    arguments = ["--config", str(yaml_file(tmp_path, "promptfl", **sections)), "--out", str(tmp_path / "run")]
+    arguments = ["--config", str(yaml_file(tmp_path, name, **sections)), "--out", str(tmp_path / "run")]
     assert main(arguments) == 0
     versions = json.loads((tmp_path / "run" / "versions.json").read_text())
-    for member in build(config("promptfl").data, 0):
+    method = build_method(config(name).method)
+    for member in build(config(name).data, 0):
         gateway.wait_for(member.id, versions[member.id], timeout_s=10)
         artefact = gateway.store.artefact(member.id, versions[member.id])
-        prompt = from_bytes((artefact.path / "prompt.safetensors").read_bytes())["prompt"]
-        personal = PromptClassifier(clip, member.class_names, prompt)
-        logits = clip.clip.logit_scale * clip.features(member.test) @ personal.texts.features(prompt).T
-        expected = logits.softmax(dim=-1).tolist()
+        state = method.restore({"prompt.safetensors": (artefact.path / "prompt.safetensors").read_bytes()})
+        info = ClientInfo(member.id, len(member.train), member.class_names)
+        personal = method.build(clip, info, state, None)
+        with torch.no_grad():
+            expected = personal.head().logits(clip.features(member.test)).softmax(dim=-1).tolist()
         for example, probabilities in zip(member.test, expected, strict=True):
             served = classify(gateway, member.id, example.image, len(member.class_names))
             wanted = dict(zip(member.class_names, probabilities, strict=True))
             assert served == pytest.approx(wanted, abs=1e-5)
             assert next(iter(served)) == max(wanted, key=lambda name: wanted[name])
+            assert personal.answer([example]) == [next(iter(served))]
 
 
 def classify(gateway: LiveGateway, client: str, image: np.ndarray, count: int) -> dict[str, float]:

@@ -1,10 +1,17 @@
 """Batches, steps and learning rates."""
 
-import pytest
+import math
+from typing import Any
 
+import pytest
+import torch
+from torch import nn
+
+from tests.train.small import config
 from train.config import ClientConfig
 from train.methods.base import Turn
-from train.optimise import batches, learning_rate, step_count
+from train.methods.pfedmoap import PFedMoAP, PFedMoAPOptions
+from train.optimise import batches, learning_rate, optimiser, step_count
 
 TRAIN, PERSONAL = Turn("train", 1), Turn("personal", 4)
 STEPS = ClientConfig(local_steps=5, personal_steps=3, batch_size=4, lr=0.1)
@@ -40,6 +47,38 @@ def test_learning_rates() -> None:
     assert learning_rate(constant, PERSONAL, 3, 4) == 0.3
 
 
+def test_the_rate_of_an_epoch() -> None:
+    """METHODS §1: 1e-5 for e = 1, else lr · ½ (1 + cos(π (e − 2) / E)); one epoch: no warm-up."""
+    config = ClientConfig(local_epochs=4, lr=0.002, schedule="cosine_epochs")
+    found = [learning_rate(config, TRAIN, step, 12) for step in range(12)]
+    wanted = [1e-5, 0.002, 0.002 * (1 + math.cos(math.pi / 4)) / 2, 0.001]
+    assert found == pytest.approx([rate for rate in wanted for _ in range(3)])
+    single = ClientConfig(local_epochs=1, lr=0.002, schedule="cosine_epochs")
+    assert [learning_rate(single, TRAIN, step, 3) for step in range(3)] == [0.002] * 3
+
+
+def test_every_parameter_has_a_rate_of_its_own() -> None:
+    parameters = {name: nn.Parameter(torch.zeros(2)) for name in ("prompt", "gate.query.weight")}
+    moves = optimiser(ClientConfig(local_epochs=1, optimizer="sgd"), parameters)
+    assert [group["params"] for group in moves.param_groups] == [[p] for p in parameters.values()]
+    method = PFedMoAP(PFedMoAPOptions(gate_lr=0.03))
+    assert [method.rate(name, 0.1) for name in parameters] == [0.1, 0.03]
+
+
 def test_a_length_must_be_given_once() -> None:
     with pytest.raises(ValueError, match="exactly one"):
         ClientConfig()
+    with pytest.raises(ValueError, match="cosine_epochs needs client.local_epochs"):
+        ClientConfig(local_steps=3, schedule="cosine_epochs")
+
+
+@pytest.mark.parametrize(
+    ("name", "client", "reason"),
+    [
+        ("pfedmoap", {"personal_steps": 3}, "client.personal_steps: found 3; pfedmoap publishes what a client trained"),
+        ("fedit", {"augment": "crop_flip"}, "client.augment: found 'crop_flip'; fedit allows none"),
+    ],
+)
+def test_options_that_do_not_fit_the_method_are_refused(name: str, client: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        config(name, client=client)
