@@ -42,6 +42,7 @@ def summary(artefact: Artefact) -> dict[str, Any]:
         "method": manifest.method,
         "rank": manifest.rank,
         "base": manifest.base.id,
+        "epsilon": manifest.privacy.epsilon if manifest.privacy else None,
         "bytes": sum(entry.bytes for entry in manifest.files.values()),
         "published": artefact.report.get("published"),
     }
@@ -52,7 +53,7 @@ def details(artefact: Artefact) -> dict[str, Any]:
     return {
         "version": artefact.version,
         "path": str(artefact.path),
-        "manifest": artefact.manifest.model_dump(mode="json"),
+        "manifest": json.loads(artefact.manifest.canonical_json()),
         "report": artefact.report,
     }
 

@@ -49,6 +49,17 @@ class Trust(_Frozen):
     client_only: list[str] = []
 
 
+class Privacy(_Frozen):
+    """What example-level (ε, δ) differential privacy holds for, and by which clipping and noise."""
+
+    epsilon: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    delta: Annotated[float, Field(gt=0, lt=1)]
+    noise_multiplier: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    clip_norm: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    accountant: Literal["pld"]
+    covers: Literal["uploads"]
+
+
 class Manifest(_Frozen):
     """What a version is. ``files`` is filled in by ``Store.publish``; the rest comes from the run that made it."""
 
@@ -65,6 +76,7 @@ class Manifest(_Frozen):
     prompt_template: Annotated[str, Field(min_length=1)]
     class_names: list[str] = []
     trust: Trust = Trust()
+    privacy: Privacy | None = None  # left out of the JSON where None: versions from before it existed keep their names
 
     @model_validator(mode="after")
     def _consistent(self) -> "Manifest":
@@ -76,7 +88,7 @@ class Manifest(_Frozen):
 
     def canonical_json(self) -> bytes:
         """The one spelling of this manifest that is hashed and written: sorted keys, no spaces, UTF-8."""
-        fields = self.model_dump(mode="json")
+        fields = self.model_dump(mode="json", exclude={"privacy"} if self.privacy is None else None)
         return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
     @property

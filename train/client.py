@@ -14,6 +14,7 @@ from train.evaluate import Scores, evaluate
 from train.methods.base import Artefact, ClientInfo, Method, Personal, ResidentModel, Turn
 from train.models.resident import zero_shot
 from train.optimise import batches, learning_rate, optimiser, step_count
+from train.privacy import Mechanism, poisson_samples, set_example_gradients_
 from train.tensors import Tensors, generator
 
 
@@ -50,6 +51,7 @@ class Site:
     config: ClientConfig
     seed: int
     split: Literal["test", "val"] = "test"
+    mechanism: Mechanism | None = None  # what makes the training turns differentially private
 
     def train(self, client: str, turn: Turn, parcel: Tensors, state: Tensors | None, timeout: float) -> Trained:
         """A turn from the parcel and the client's own state (None: it never took part). Late after ``timeout`` s."""
@@ -84,28 +86,40 @@ class Site:
         return self.method.build(self.model, info, self.method.restore(artefact.files), None)
 
     def _optimise(self, client: str, turn: Turn, personal: Personal, deadline: float) -> list[float]:
+        """The turn's steps, and the loss of each; no losses where the turn is private: they are not noised."""
         examples = self.clients[client].train
         steps = step_count(self.config, len(examples), turn)
         if steps == 0:
             return []
         random = generator(self.seed, "augment", *astuple(turn), client)
         prepared = personal.prepare(examples, random if self.config.augment != "none" else None)
+        private = self.mechanism if turn.kind == "train" else None  # what the personal turn makes is not uploaded
+        source, draw = (self.seed, batches) if private is None else (private.key, poisson_samples)
         moves = optimiser(self.config, personal.parameters)
+        if private is not None:
+            moves = private.optimiser(moves, min(self.config.batch_size, len(examples)), turn, client)
         losses = []
-        for step, rows in enumerate(batches(self.config, len(examples), steps, self.seed, turn, client)):
+        for step, rows in enumerate(draw(self.config, len(examples), steps, source, turn, client)):
             if time.monotonic() > deadline:
                 raise Late
             moving = set(self.method.trainable(list(personal.parameters), turn, step, steps))
             for name, parameter in personal.parameters.items():
                 parameter.requires_grad_(name in moving)
-            loss = self.method.loss(personal.outputs(prepared, rows), turn)
             moves.zero_grad(set_to_none=True)  # a parameter without a gradient is not moved
-            loss.backward()
-            if self.config.clip_norm is not None:
-                torch.nn.utils.clip_grad_norm_(personal.parameters.values(), self.config.clip_norm)
+            if private is None:
+                losses.append(self._descend(personal, prepared, rows, turn))
+            else:
+                set_example_gradients_(personal, prepared, rows)
             scheduled = learning_rate(self.config, turn, step, steps)
             for name, group in zip(personal.parameters, moves.param_groups, strict=True):
                 group["lr"] = self.method.rate(name, scheduled)
             moves.step()
-            losses.append(loss.item())
         return losses
+
+    def _descend(self, personal: Personal, prepared: Any, rows: list[int], turn: Turn) -> float:
+        """The loss over these rows; its gradients are left on the parameters."""
+        loss = self.method.loss(personal.outputs(prepared, rows), turn)
+        loss.backward()
+        if self.config.clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(personal.parameters.values(), self.config.clip_norm)
+        return loss.item()

@@ -116,7 +116,9 @@ def _read(path: Path, option: str) -> dict[str, Any]:
 
 def _set(values: dict[str, Any], path: list[str], value: Any) -> None:
     for part in path[:-1]:
-        values = values.setdefault(part, {})
+        if values.get(part) is None:  # missing, or a section that the file switches off
+            values[part] = {}
+        values = values[part]
     values[path[-1]] = value
 
 

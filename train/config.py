@@ -6,6 +6,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from train.data import DataConfig
 from train.methods import METHODS, Options
+from train.methods.base import Method
+from train.methods.local import Local
+from train.methods.pfedprompt import PFedPromptOptions
 
 
 class _Section(BaseModel):
@@ -67,6 +70,34 @@ class ClientConfig(_Section):
         return self
 
 
+class DPConfig(_Section):
+    """Example-level differential privacy of what every client uploads; docs/privacy.md says what that covers."""
+
+    clip_norm: float = Field(gt=0, description="C, largest norm of one example's gradient over all that trains")
+    noise_multiplier: float | None = Field(
+        None, ge=0.1, description="σ, noise over C for a sum of gradients; or give target_epsilon"
+    )
+    target_epsilon: float | None = Field(
+        None, gt=0, description="the largest ε of any client; the least noise that keeps it is then found"
+    )
+    delta: float = Field(1e-5, ge=1e-12, lt=1, description="δ at which ε is stated; below 1 ÷ a client's examples")
+    secure: bool = Field(
+        False, description="draws from a secret of the operating system, not from seed: what a deployment needs"
+    )
+
+    @model_validator(mode="after")
+    def _one_amount(self) -> "DPConfig":
+        if (self.noise_multiplier is None) == (self.target_epsilon is None):
+            raise ValueError("give exactly one of privacy.dp.noise_multiplier and privacy.dp.target_epsilon")
+        return self
+
+
+class PrivacyConfig(_Section):
+    """What protects the clients' examples beyond their staying where they are."""
+
+    dp: DPConfig | None = Field(None, description="differential privacy of the uploads; none by default")
+
+
 class EvaluateConfig(_Section):
     """What is measured at the end."""
 
@@ -101,6 +132,7 @@ class RunConfig(_Section):
     data: DataConfig = Field(description="the clients' data")
     federation: FederationConfig = Field(FederationConfig(), description="rounds and who takes part")
     client: ClientConfig = Field(description="local training")
+    privacy: PrivacyConfig = Field(PrivacyConfig(), description="differential privacy of what is uploaded")
     evaluate: EvaluateConfig = Field(EvaluateConfig(), description="what is measured at the end")
     publish: PublishConfig = Field(PublishConfig(), description="where the versions go")
     tracking: TrackingConfig = Field(TrackingConfig(), description="experiment trackers")
@@ -115,4 +147,27 @@ class RunConfig(_Section):
             )
         if self.client.augment != "none" and method.family != "clip":
             raise ValueError(f"client.augment: found {self.client.augment!r}; {method.name} allows none")
+        return self
+
+    @model_validator(mode="after")
+    def _fits_privacy(self) -> "RunConfig":
+        if self.privacy.dp is None:
+            return self
+        method = METHODS[self.method.name]
+        if issubclass(method, Local):
+            raise ValueError(f"privacy.dp: {method.name} uploads nothing that it could make private; null is allowed")
+        if method.family != "clip" or method.loss is not Method.loss:
+            raise ValueError(f"privacy.dp: {method.name} has no loss of each example alone; null is allowed")
+        if isinstance(self.method, PFedPromptOptions) and self.method.opt_in:
+            raise ValueError(
+                f"method.opt_in: found {self.method.opt_in!r} with privacy.dp; a published memory holds training "
+                "features as they are, so () is allowed"
+            )
+        if self.client.clip_norm is not None:
+            raise ValueError(
+                f"client.clip_norm: found {self.client.clip_norm:g} with privacy.dp, which clips each example's "
+                "gradient to privacy.dp.clip_norm; null is allowed"
+            )
+        if self.client.augment != "none":
+            raise ValueError(f"client.augment: found {self.client.augment!r} with privacy.dp, which allows none")
         return self

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from adapters_store.manifest import Manifest
+from adapters_store.manifest import Manifest, Privacy
 from adapters_store.paths import GLOBAL
 from adapters_store.store import Store
 from train.methods.base import Artefact, Method, ResidentModel
@@ -15,10 +15,13 @@ def publish(
     model: ResidentModel,
     artefacts: Mapping[str, Artefact],
     reports: Mapping[str, Mapping[str, Any]],
+    privacy: Mapping[str, Privacy],
     *,
     activate: bool,
 ) -> dict[str, str]:
     """Publishes these clients' artefacts (``global`` for the shared one) with their reports: client → version.
+
+    ``privacy``: what differential privacy covers of a client's uploads, where it was on.
 
     Publishing the same content again is the same version, so a publication that was cut short can simply be repeated.
     """
@@ -36,6 +39,7 @@ def publish(
             prompt_template=artefact.prompt_template,
             class_names=list(artefact.class_names),
             trust=method.trust,
+            privacy=privacy.get(client),
         )
         versions[client] = store.publish(manifest, artefact.files, reports[client], activate=activate)
     return versions

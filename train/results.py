@@ -8,6 +8,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from rich.table import Table
 
+from train.accounting import Costs
 from train.backends.base import Ending
 from train.methods.base import ClientInfo
 
@@ -21,8 +22,12 @@ def summarise(
     endings: Mapping[str, Ending],
     local: Mapping[str, Ending],
     metrics: Sequence[Mapping[str, Any]],
+    costs: Costs | None,
 ) -> dict[str, Any]:
-    """The content of ``results.json``; a row not measured is null. ``run`` holds method, family, seed, rounds."""
+    """The content of ``results.json``; a row not measured is null. ``run`` holds method, family, seed, rounds.
+
+    ``costs``: those of the uploads where they were made differentially private.
+    """
     entries = []
     for client in clients:
         scores = dict(endings[client.id].scores)
@@ -30,6 +35,7 @@ def summarise(
             scores["local"] = local[client.id].scores["personal"]
         entry: dict[str, Any] = {"id": client.id, "n_train": client.examples, "n_test": n_test[client.id]}
         entry |= {row: scores[row].mean if row in scores else None for row in ROWS}
+        entry["epsilon"] = costs.epsilons[client.id] if costs else None
         entry["tasks"] = {row: score.by_task for row, score in scores.items()}
         entries.append(entry)
     turns = [line for line in metrics if line["phase"] in ("train", "personal")]
@@ -41,6 +47,7 @@ def summarise(
         "bytes_up": sum(line["bytes_up"] for line in turns),
         "bytes_down": sum(line["bytes_down"] for line in turns),
         "seconds": round(sum(line["seconds"] for line in turns), 3),
+        "privacy": costs.of().model_dump(mode="json") if costs else None,
     }
 
 

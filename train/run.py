@@ -8,8 +8,10 @@ from typing import Any
 
 from accelerate import Accelerator
 
+from adapters_store.manifest import Privacy
 from adapters_store.paths import GLOBAL, default_store
 from adapters_store.store import Store, StoreError
+from train.accounting import Costs
 from train.backends.base import Ending
 from train.backends.local import LocalBackend
 from train.checkpoint import Checkpoints
@@ -21,6 +23,7 @@ from train.methods import build_method
 from train.methods.base import Artefact, ClientInfo, Method
 from train.methods.local import Local
 from train.models.resident import load_resident
+from train.private_run import costs_of, mechanism_of
 from train.publish import publish
 from train.results import draw_curves, summarise, table, write_json
 from train.rounds import Federation, RoundError
@@ -49,6 +52,7 @@ class Run:
         self.clients = {client.id: client for client in build(config.data, config.seed)}
         self.infos = {c.id: ClientInfo(c.id, len(c.train), c.class_names) for c in self.clients.values()}
         self.model = load_resident(config, self.method.family, accelerator.device)
+        self.mechanism = mechanism_of(config, self.method, list(self.infos.values()), folder)
         if accelerator.is_main_process:
             claim_folder(folder, config)
             if config.tracking.report_to:
@@ -61,15 +65,21 @@ class Run:
         if "local" in self.config.evaluate.references:
             local, _ = self._federate(Local(self.method), self.folder / "local")
         if self.accelerator.is_main_process:
-            results = self._results(endings, local)
+            logged = read_metrics(self.folder / "metrics.jsonl")
+            costs = costs_of(self.config, self.mechanism, list(self.infos.values()), logged)
+            results = self._results(endings, local, costs)
             if self.config.publish.enabled:
-                self._publish(endings, shared, results)
+                self._publish(endings, shared, results, costs.statements() if costs else {})
 
     def _federate(self, method: Method[Any], folder: Path) -> tuple[dict[str, Ending], Artefact | None]:
         """The loop on the main process, its commands on the others, which get nothing back."""
         log = RunLog(folder / "metrics.jsonl", method.name, self._track)
-        site = Site(self.model, method, self.clients, self.infos, self.config.client, self.config.seed, self.split)
-        references = self.config.evaluate.references if method is self.method else ()
+        federated = method is self.method
+        references = self.config.evaluate.references if federated else ()
+        mechanism = self.mechanism if federated else None  # the local reference uploads nothing
+        site = Site(
+            self.model, method, self.clients, self.infos, self.config.client, self.config.seed, self.split, mechanism
+        )
         timeout = self.config.federation.round_timeout
         backend = LocalBackend(self.accelerator, site, folder, timeout, references, log.client_done)
         if not self.accelerator.is_main_process:
@@ -84,7 +94,9 @@ class Run:
         backend.stop()
         return outcome
 
-    def _results(self, endings: Mapping[str, Ending], local: Mapping[str, Ending]) -> dict[str, Any]:
+    def _results(
+        self, endings: Mapping[str, Ending], local: Mapping[str, Ending], costs: Costs | None
+    ) -> dict[str, Any]:
         metrics = read_metrics(self.folder / "metrics.jsonl")
         run = {
             "method": self.method.name,
@@ -93,31 +105,38 @@ class Run:
             "rounds": self.config.federation.rounds,
         }
         n_test = {c.id: len(c.test if self.split == "test" else c.val) for c in self.clients.values()}
-        results = summarise(run, list(self.infos.values()), n_test, endings, local, metrics)
+        results = summarise(run, list(self.infos.values()), n_test, endings, local, metrics, costs)
         write_json(self.folder / "results.json", results)
         draw_curves(results, metrics, self.folder / "curves.png")
         RunLog(self.folder / "metrics.jsonl", self.method.name).console.print(table(results))
         return results
 
-    def _publish(self, endings: Mapping[str, Ending], shared: Artefact | None, results: Mapping[str, Any]) -> None:
+    def _publish(
+        self,
+        endings: Mapping[str, Ending],
+        shared: Artefact | None,
+        results: Mapping[str, Any],
+        privacy: Mapping[str, Privacy],
+    ) -> None:
         artefacts = {client: ending.artefact for client, ending in endings.items()}
-        reports = {entry["id"]: self._report(entry) for entry in results["clients"]}
+        reports = {entry["id"]: self._report(entry, privacy.get(entry["id"])) for entry in results["clients"]}
         if shared is not None:
             artefacts[GLOBAL] = shared
-            reports[GLOBAL] = self._report({"mean": results["mean"], "worst": results["worst"]})
+            reports[GLOBAL] = self._report({"mean": results["mean"], "worst": results["worst"]}, privacy.get(GLOBAL))
         store = Store(self.config.publish.store or default_store())
         activate = self.config.publish.activate
-        versions = publish(store, self.method, self.model, artefacts, reports, activate=activate)
+        versions = publish(store, self.method, self.model, artefacts, reports, privacy, activate=activate)
         write_json(self.folder / "versions.json", versions)
         log = RunLog(self.folder / "metrics.jsonl", self.method.name, self._track)
         log.say(f"published {len(versions)} versions to {store.root}")
 
-    def _report(self, evaluation: Mapping[str, Any]) -> dict[str, Any]:
+    def _report(self, evaluation: Mapping[str, Any], privacy: Privacy | None) -> dict[str, Any]:
         """What came of this version, beside its manifest."""
         return {
             "evaluation": evaluation,
             "run": self.folder.name,
             "rounds": self.config.federation.rounds,
+            "privacy": privacy.model_dump(mode="json") if privacy else None,
             "config_digest": hashlib.sha256((self.folder / "config.json").read_bytes()).hexdigest()[:16],
         }
 

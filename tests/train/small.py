@@ -13,6 +13,7 @@ from train.data import build
 from train.log import RunLog
 from train.methods import build_method
 from train.methods.base import ClientInfo, Method, ResidentModel
+from train.private_run import mechanism_of
 from train.rounds import Federation
 
 CLIP: dict[str, Any] = {
@@ -74,7 +75,8 @@ def federation(
     method = method or build_method(config.method)
     clients = {client.id: client for client in build(config.data, config.seed)}
     infos = {c.id: ClientInfo(c.id, len(c.train), c.class_names) for c in clients.values()}
-    site = Site(model, method, clients, infos, config.client, config.seed)
+    mechanism = mechanism_of(config, method, list(infos.values()), folder)
+    site = Site(model, method, clients, infos, config.client, config.seed, mechanism=mechanism)
     backend = LocalBackend(
         Accelerator(cpu=True), site, folder, config.federation.round_timeout, config.evaluate.references
     )

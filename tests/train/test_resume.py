@@ -83,7 +83,19 @@ def test_the_run_folder_holds_what_the_readme_says(uninterrupted: tuple[str, Pat
     method, folder = uninterrupted
     run = folder / "run"
     results = json.loads((run / "results.json").read_text())
-    fields = ("method", "family", "seed", "rounds", "clients", "mean", "worst", "bytes_up", "bytes_down", "seconds")
+    fields = (
+        "method",
+        "family",
+        "seed",
+        "rounds",
+        "clients",
+        "mean",
+        "worst",
+        "bytes_up",
+        "bytes_down",
+        "seconds",
+        "privacy",
+    )
     assert list(results) == list(fields)
     assert (results["method"], results["rounds"]) == (method, 2)
     for client in results["clients"]:
