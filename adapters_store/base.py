@@ -66,19 +66,17 @@ def clip_weights(name: str, pretrained: str | None) -> Path:
     from open_clip.pretrained import download_pretrained
 
     if name not in open_clip.list_models():
-        raise ValueError(f"base.path: {name!r} is neither a folder nor a model that open_clip knows")
+        raise ValueError(f"base {name!r} is neither a folder nor a model that open_clip knows")
     tags = open_clip.list_pretrained_tags_by_model(name)
     if pretrained is None or not (pretrained in tags or Path(pretrained).is_file()):
-        raise ValueError(
-            f"base.pretrained: found {pretrained!r}; {name} needs a weights file or one of {', '.join(tags)}"
-        )
+        raise ValueError(f"base {name} needs weights, a file or one of {', '.join(tags)}; found {pretrained!r}")
     if Path(pretrained).is_file():
         return Path(pretrained)
     try:
         return Path(download_pretrained(open_clip.get_pretrained_cfg(name, pretrained)))
     except Exception as error:  # whatever the download raises where the weights are not cached
         raise FileNotFoundError(
-            f"base.pretrained: the weights {pretrained!r} of {name} are not in the local cache and could not be "
+            f"base {name}: the weights {pretrained!r} are not in the local cache and could not be "
             f"fetched ({type(error).__name__}); give a file instead"
         ) from error
 

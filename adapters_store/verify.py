@@ -21,6 +21,7 @@ LORA_KEY = re.compile(r"base_model\.model\.(?P<module>[A-Za-z0-9_.]+)\.lora_(?P<
 REQUIRED = {"mllm": ("adapter_config.json", "adapter_model.safetensors"), "clip": ("prompt.safetensors",)}
 # Per float format: the unsigned type its bits are read as, and the exponent bits that are all ones in inf and NaN only.
 FLOATS = {"F16": ("<u2", 0x7C00), "BF16": ("<u2", 0x7F80), "F32": ("<u4", 0x7F800000), "F64": ("<u8", 0x7FF << 52)}
+LABELS = "I64"  # of the examples that a prompt.safetensors remembers; every integer is finite
 # PEFT options that vLLM refuses or drops in silence, with the only values allowed.
 PLAIN: dict[str, tuple[Any, ...]] = {
     "bias": ("none", None),
@@ -102,6 +103,9 @@ def _finite_shapes(name: str, data: bytes) -> dict[str, tuple[int, ...]]:
         raise StoreError(f"file {name} is not a readable safetensors file ({error})") from error
     shapes = {}
     for key, tensor in tensors:
+        if tensor["dtype"] == LABELS and name == "prompt.safetensors":
+            shapes[key] = tuple(tensor["shape"])
+            continue
         if tensor["dtype"] not in FLOATS:
             raise StoreError(f"tensor {key} of {name} is {tensor['dtype']}: allowed are {', '.join(FLOATS)}")
         bits, exponent = FLOATS[tensor["dtype"]]

@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 class TensorCache:
-    """Keeps the tensors used last, up to ``max_bytes`` of them.."""
+    """Keeps the tensors used last, up to ``max_bytes`` of them."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes

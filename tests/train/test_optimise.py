@@ -75,8 +75,8 @@ def test_a_length_must_be_given_once() -> None:
 @pytest.mark.parametrize(
     ("name", "client", "reason"),
     [
-        ("pfedmoap", {"personal_steps": 3}, "client.personal_steps: found 3; pfedmoap publishes what a client trained"),
-        ("fedit", {"augment": "crop_flip"}, "client.augment: found 'crop_flip'; fedit allows none"),
+        ("pfedmoap", {"personal_steps": 3}, r"client.personal_steps: found 3; pfedmoap publishes"),
+        ("fedit", {"augment": "crop_flip"}, r"client.augment: found 'crop_flip'; fedit allows none"),
     ],
 )
 def test_options_that_do_not_fit_the_method_are_refused(name: str, client: dict[str, Any], reason: str) -> None:
