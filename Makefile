@@ -47,7 +47,7 @@ $(INSTALLED): pyproject.toml requirements/$(EXTRA).txt | $(VENV)/bin/python
 	@touch $@
 
 $(INSTALLED)-dev: $(INSTALLED)
-	$(PIP) -c requirements/$(EXTRA).txt -e '.[$(EXTRA),dev]'
+	$(PIP) -c requirements/$(EXTRA).txt -e '.[$(EXTRA),dev,privacy]'
 	@touch $@
 
 clean:

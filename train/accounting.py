@@ -21,6 +21,8 @@ GRID: Final = 1e-3
 """Width of the PLD's grid: a tenth of a second a client, within 0.1 % of a grid ten times as fine for ε ≥ 0.1."""
 LEAST_NOISE: Final = 0.1
 """Smallest noise multiplier; below it ε is in the tens of thousands."""
+STARTS: Final = (8.0, 4.0, 2.0, 1.0, 0.5, 0.25, LEAST_NOISE)
+"""Where the search for a noise multiplier begins, the largest that is too small: the PLD of much noise is quick."""
 DECIMALS: Final = 4
 """ε and σ are rounded up to so many, so that a version does not depend on the last bits of a Fourier transform."""
 
@@ -71,9 +73,10 @@ def noise_for(exposures: Iterable[Exposure], target: float, delta: float) -> flo
     """The smallest noise multiplier (rounded up) under which none of these costs more than ε = ``target``."""
     from dp_accounting import LowerEndpointAndGuess, calibrate_dp_mechanism
 
-    sigma = LEAST_NOISE
     # the costliest first, or nearly: then the others are only looked at
-    for exposure in sorted(set(exposures), key=lambda e: e.rate * math.sqrt(e.steps), reverse=True):
+    ordered = sorted(set(exposures), key=lambda e: e.rate * math.sqrt(e.steps), reverse=True)
+    sigma = next((start for start in STARTS if epsilon(ordered[0], start, delta) > target), LEAST_NOISE)
+    for exposure in ordered:
         if epsilon(exposure, sigma, delta) > target:
             found = calibrate_dp_mechanism(
                 _accountant,
@@ -81,7 +84,7 @@ def noise_for(exposures: Iterable[Exposure], target: float, delta: float) -> flo
                 target,
                 delta,
                 LowerEndpointAndGuess(sigma, 2 * sigma),
-                tol=1e-5,
+                tol=1e-4,
             )
             sigma = _up(found)
     return sigma
