@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor, nn
 
 from adapters_store.base import clip_base_id
@@ -61,8 +64,8 @@ class AugmentedImages:
 
     def features(self, rows: Sequence[int]) -> Tensor:
         size = self.resident.image_transform.size
-        pixels = self.resident.pixels([self.examples[row] for row in rows])
-        return self.resident.clip.image_features(crop_flip(pixels, size, self.random))
+        changed = crop_flip([self.examples[row] for row in rows], size, self.random)
+        return self.resident.clip.image_features(self.resident.pixels(changed))
 
 
 class ResidentClip:
@@ -94,13 +97,16 @@ class ResidentClip:
         self._texts: dict[tuple[str, ...], PromptedText] = {}
         self.text_cache = TensorCache(int(cache_mib * MIB))
 
-    def pixels(self, examples: Sequence[Example]) -> Tensor:
+    def pixels(self, images: Sequence[NDArray[np.uint8] | Image.Image]) -> Tensor:
         """(n, 3, size, size) what the encoder sees of these images."""
-        return torch.stack([to_pixels(example.image, self.image_transform) for example in examples]).to(self.device)
+        return torch.stack([to_pixels(image, self.image_transform) for image in images]).to(self.device)
 
     def features(self, examples: Sequence[Example]) -> Tensor:
         """(n, D) normalised image features, computed once an image."""
-        encode = lambda group: self.clip.image_features(self.pixels(group))  # noqa: E731
+
+        def encode(group: Sequence[Example]) -> Tensor:
+            return self.clip.image_features(self.pixels([example.image for example in group]))
+
         return self.cache.features(examples, encode).to(self.device)
 
     def labelled(self, examples: Sequence[Example], augment: torch.Generator | None) -> Labelled:
