@@ -22,6 +22,37 @@ def test_any_changed_field_is_another_version() -> None:
     assert len({made.version, *(manifest(**change).version for change in changes)}) == 4
 
 
+BEFORE_PRIVACY = (
+    b'{"base":{"id":"0123456789abcdef","name":"bases/tiny/clip","quantization":null},"class_names":["circle","square"],'
+    b'"client":"amy","family":"clip","files":{},"image_transform":{"interpolation":"bicubic","mean":[0.5,0.5,0.5],'
+    b'"size":64,"std":[0.25,0.25,0.25]},"method":"promptfl","prompt_template":"a {class}.","rank":null,'
+    b'"role":"personal","schema_version":1,"target_modules":null,'
+    b'"trust":{"aggregator":[],"client_only":[],"serving_host":[]}}'
+)
+"""A manifest written before manifests could tell of differential privacy."""
+PRIVACY = {
+    "epsilon": 3.5,
+    "delta": 1e-5,
+    "noise_multiplier": 2.0,
+    "clip_norm": 0.5,
+    "accountant": "pld",
+    "covers": "uploads",
+}
+
+
+def test_a_manifest_without_privacy_keeps_its_bytes_and_its_name() -> None:
+    assert manifest().canonical_json() == BEFORE_PRIVACY
+    assert manifest().version == Manifest.model_validate_json(BEFORE_PRIVACY).version == "0c1a7c07fd69b5b0"
+
+
+def test_privacy_is_part_of_what_a_version_is() -> None:
+    private = manifest(privacy=PRIVACY)
+    assert json.loads(private.canonical_json())["privacy"] == PRIVACY
+    assert Manifest.model_validate_json(private.canonical_json()) == private
+    costlier = manifest(privacy=PRIVACY | {"epsilon": 4.0})
+    assert len({manifest().version, private.version, costlier.version}) == 3
+
+
 @pytest.mark.parametrize(
     ("changed", "named"),
     [
@@ -37,6 +68,8 @@ def test_any_changed_field_is_another_version() -> None:
         ({"files": {"../x": {"sha256": "0" * 64, "bytes": 1}}}, "file '../x'"),
         ({"files": {"model.pkl": {"sha256": "0" * 64, "bytes": 1}}}, "file 'model.pkl'"),
         ({"base": {"id": "xyz", "name": "b", "quantization": None}}, "base.id"),
+        ({"privacy": PRIVACY | {"epsilon": float("inf")}}, "privacy.epsilon"),
+        ({"privacy": PRIVACY | {"covers": "everything"}}, "privacy.covers"),
         ({"image_transform": {"size": 64, "mean": [0, 0, float("nan")], "std": [1, 1, 1]}}, "image_transform.mean"),
     ],
 )
