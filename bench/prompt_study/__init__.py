@@ -1,0 +1,1 @@
+"""What the prompt family costs and what it reaches: the parts of ``python bench/prompts.py``."""
