@@ -8,7 +8,7 @@ from typing import Any, Final
 from bench.prompt_study.accuracy import Job, Result, Row, by_client
 from bench.prompt_study.settings import METHODS, SETTINGS, Values
 
-RATES: Final = (0.002, 0.01, 0.03, 0.1, 0.3)
+RATES: Final = (0.01, 0.03, 0.1, 0.3)
 GATE_RATES: Final = (0.01, 0.05)
 SEEDS: Final = (10, 11)
 
