@@ -8,10 +8,13 @@ import torch
 from safetensors.torch import load
 
 from adapters_store.personal.heads import MixtureHead, make_head
+from adapters_store.personal.prompt import PromptedText
+from adapters_store.personal.tensor_cache import TensorCache
 from tests.train.small import config, federation
 from train.methods.base import ClientInfo, ServerContext, Turn, Update
 from train.methods.pfedmoap import POOL, PFedMoAP, PFedMoAPOptions
 from train.models.clip import MixtureClassifier, PromptClassifier, ResidentClip
+from train.models.feature_cache import MIB
 from train.tensors import Tensors, read, to_bytes
 
 CLIENTS = [ClientInfo(f"c{i}", 1, ("star", "ring")) for i in range(5)]
@@ -159,3 +162,20 @@ def test_a_client_with_one_class_trains(clip: ResidentClip, tmp_path: Path) -> N
     outputs.loss.backward()
     assert outputs.loss.item() == 0.0
     assert set(personal.answer(examples)) == {info.class_names[0]}
+
+
+def test_the_plain_text_path_ends_with_the_same_answers(
+    clip: ResidentClip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A whole run in which every class's text is encoded on its own: no test image is answered otherwise."""
+
+    def answers(folder: Path) -> list[list[str]]:
+        clip.text_cache = TensorCache(MIB)
+        loop, artefacts = run(clip, folder, data={"few_shot": 4, "test_per_client": 60}, federation={"rounds": 4})
+        clients = loop.backend.site.clients
+        built = [loop.method.build(clip, info, artefacts[info.id], None) for info in loop.clients]
+        return [one.answer(clients[info.id].test) for one, info in zip(built, loop.clients, strict=True)]
+
+    shared = answers(tmp_path / "shared")
+    monkeypatch.setattr(PromptedText, "features", PromptedText.plain_features)
+    assert answers(tmp_path / "plain") == shared
