@@ -8,7 +8,7 @@ number of examples, and with it q and T, counts as public.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -37,18 +37,18 @@ class Exposure:
 
 @dataclass(frozen=True)
 class Costs:
-    """What a run's uploads cost: ε by client, under the mechanism of the configuration."""
+    """What a run's uploads cost: ε by client, under each one's noise multiplier."""
 
     config: DPConfig
-    noise_multiplier: float
+    noise_multipliers: Mapping[str, float]
     epsilons: Mapping[str, float]
 
     def of(self, client: str | None = None) -> Privacy:
-        """What holds for one client's uploads; for all of them (the largest ε) without a name."""
+        """What holds for one client's uploads; without a name, for every client's: the largest ε, the least noise."""
         return Privacy(
             epsilon=max(self.epsilons.values()) if client is None else self.epsilons[client],
             delta=self.config.delta,
-            noise_multiplier=self.noise_multiplier,
+            noise_multiplier=min(self.noise_multipliers.values()) if client is None else self.noise_multipliers[client],
             clip_norm=self.config.clip_norm,
             accountant="pld",
             covers="uploads",
@@ -69,31 +69,23 @@ def epsilon(exposure: Exposure, noise_multiplier: float, delta: float) -> float:
     return _up(accountant.get_epsilon(delta))
 
 
-def noise_for(exposures: Iterable[Exposure], target: float, delta: float) -> float:
-    """The smallest noise multiplier (rounded up) under which none of these costs more than ε = ``target``."""
+@lru_cache(maxsize=4096)
+def noise_for(exposure: Exposure, target: float, delta: float) -> float:
+    """The smallest noise multiplier (rounded up) under which this costs no more than ε = ``target``; about a second."""
     from dp_accounting import LowerEndpointAndGuess, calibrate_dp_mechanism
 
-    # the costliest first, or nearly: then the others are only looked at
-    ordered = sorted(set(exposures), key=lambda e: e.rate * math.sqrt(e.steps), reverse=True)
-    sigma = next((start for start in STARTS if epsilon(ordered[0], start, delta) > target), LEAST_NOISE)
-    for exposure in ordered:
-        if epsilon(exposure, sigma, delta) > target:
-            found = calibrate_dp_mechanism(
-                _accountant,
-                lambda tried, exposure=exposure: _event(exposure, tried),
-                target,
-                delta,
-                LowerEndpointAndGuess(sigma, 2 * sigma),
-                tol=1e-4,
-            )
-            sigma = _up(found)
-    return sigma
+    start = next((start for start in STARTS if epsilon(exposure, start, delta) > target), None)
+    if start is None:
+        return LEAST_NOISE
+    bracket = LowerEndpointAndGuess(start, 2 * start)
+    event = lambda sigma: _event(exposure, sigma)  # noqa: E731
+    return _up(calibrate_dp_mechanism(_accountant, event, target, delta, bracket, tol=1e-4))
 
 
-def costs(dp: DPConfig, noise_multiplier: float, exposures: Mapping[str, Exposure]) -> Costs:
+def costs(dp: DPConfig, noise_multipliers: Mapping[str, float], exposures: Mapping[str, Exposure]) -> Costs:
     """ε of these exposures, by client."""
-    each = {client: epsilon(exposure, noise_multiplier, dp.delta) for client, exposure in exposures.items()}
-    return Costs(dp, noise_multiplier, each)
+    each = {client: epsilon(exposures[client], sigma, dp.delta) for client, sigma in noise_multipliers.items()}
+    return Costs(dp, noise_multipliers, each)
 
 
 def _accountant() -> Any:

@@ -78,7 +78,7 @@ class DPConfig(_Section):
         None, ge=0.1, description="σ, noise over C for a sum of gradients; or give target_epsilon"
     )
     target_epsilon: float | None = Field(
-        None, gt=0, description="the largest ε of any client; the least noise that keeps it is then found"
+        None, gt=0, description="ε of every client; the least noise that keeps it is then found for each"
     )
     delta: float = Field(1e-5, ge=1e-12, lt=1, description="δ at which ε is stated; below 1 ÷ a client's examples")
     secure: bool = Field(

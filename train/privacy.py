@@ -8,7 +8,7 @@ into the prompt gradients of later steps, and no ε would hold (METHODS §1).
 Letters: B examples drawn, n examples of the client.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, Final
 
@@ -28,7 +28,7 @@ class Mechanism:
     """Clipping and noise of one federation; sampling and noise are a function of (key, turn, client)."""
 
     clip_norm: float  # C
-    noise_multiplier: float  # σ
+    noise_multipliers: Mapping[str, float]  # σ of each client
     key: int
     secure: bool = False
 
@@ -46,7 +46,7 @@ class Mechanism:
         random = torch.Generator(device).manual_seed(derive_seed(self.key, "noise", *astuple(turn), client))
         noised: torch.optim.Optimizer = DPOptimizer(
             moves,
-            noise_multiplier=self.noise_multiplier,
+            noise_multiplier=self.noise_multipliers[client],
             max_grad_norm=self.clip_norm,
             expected_batch_size=expected,
             generator=random,

@@ -28,11 +28,9 @@ def mechanism_of(
     if dp is None:
         return None
     check_ready(dp, clients)
-    sigma = dp.noise_multiplier
-    if dp.target_epsilon is not None:
-        sigma = noise_for(planned(config, method, clients).values(), dp.target_epsilon, dp.delta)
-    assert sigma is not None  # DPConfig holds exactly one of the two
-    return Mechanism(dp.clip_norm, sigma, secret_key(folder) if dp.secure else config.seed, dp.secure)
+    exposures = planned(config, method, clients)
+    sigmas = {client: _noise_multiplier(dp, exposure) for client, exposure in exposures.items()}
+    return Mechanism(dp.clip_norm, sigmas, secret_key(folder) if dp.secure else config.seed, dp.secure)
 
 
 def costs_of(
@@ -42,7 +40,14 @@ def costs_of(
     dp = config.privacy.dp
     if dp is None or mechanism is None:
         return None
-    return costs(dp, mechanism.noise_multiplier, taken(config, clients, metrics))
+    return costs(dp, mechanism.noise_multipliers, taken(config, clients, metrics))
+
+
+def _noise_multiplier(dp: DPConfig, exposure: Exposure) -> float:
+    if dp.noise_multiplier is not None:
+        return dp.noise_multiplier
+    assert dp.target_epsilon is not None  # DPConfig holds exactly one of the two
+    return noise_for(exposure, dp.target_epsilon, dp.delta)
 
 
 def planned(config: RunConfig, method: Method[Any], clients: Sequence[ClientInfo]) -> dict[str, Exposure]:

@@ -35,7 +35,9 @@ def summarise(
             scores["local"] = local[client.id].scores["personal"]
         entry: dict[str, Any] = {"id": client.id, "n_train": client.examples, "n_test": n_test[client.id]}
         entry |= {row: scores[row].mean if row in scores else None for row in ROWS}
-        entry["epsilon"] = costs.epsilons[client.id] if costs else None
+        private = costs.of(client.id) if costs else None
+        entry["epsilon"] = private.epsilon if private else None
+        entry["noise_multiplier"] = private.noise_multiplier if private else None
         entry["tasks"] = {row: score.by_task for row, score in scores.items()}
         entries.append(entry)
     turns = [line for line in metrics if line["phase"] in ("train", "personal")]

@@ -39,23 +39,24 @@ def test_epsilon_grows_with_steps_and_rate_and_falls_with_noise_and_delta() -> N
     assert epsilon(Exposure(0.1, 0), 2.0, DELTA) == 0
 
 
-def test_the_noise_for_a_target_is_the_least_that_keeps_it_for_everyone() -> None:
-    exposures = [Exposure(0.05, 300), Exposure(0.2, 100), Exposure(0.1, 0), Exposure(0.2, 100)]
-    sigma = noise_for(exposures, 3.0, DELTA)
-    assert max(epsilon(e, sigma, DELTA) for e in exposures) <= 3.0
-    assert max(epsilon(e, sigma - 1e-3, DELTA) for e in exposures) > 3.0
+@pytest.mark.parametrize(("rate", "steps", "target"), [(0.05, 300, 3.0), (1.0, 50, 1.0), (0.2, 20, 30.0)])
+def test_the_noise_for_a_target_is_the_least_that_keeps_it(rate: float, steps: int, target: float) -> None:
+    sigma = noise_for(Exposure(rate, steps), target, DELTA)
+    assert epsilon(Exposure(rate, steps), sigma, DELTA) <= target
+    assert epsilon(Exposure(rate, steps), sigma - 1e-3, DELTA) > target
 
 
 def test_a_target_that_any_noise_keeps_gets_the_least() -> None:
-    assert noise_for([Exposure(1e-3, 2)], 5000.0, DELTA) == LEAST_NOISE
-    assert noise_for([Exposure(0.5, 0)], 1.0, DELTA) == LEAST_NOISE
+    assert noise_for(Exposure(1e-3, 2), 5000.0, DELTA) == LEAST_NOISE
+    assert noise_for(Exposure(0.5, 0), 1.0, DELTA) == LEAST_NOISE
 
 
 def test_costs_are_each_clients_own_and_the_largest_for_all() -> None:
     dp = DPConfig(clip_norm=0.5, noise_multiplier=2.0, delta=DELTA)
-    found = costs(dp, 2.0, {"ann": Exposure(0.1, 50), "bob": Exposure(0.4, 50), "eve": Exposure(0.4, 0)})
+    exposures = {"ann": Exposure(0.1, 50), "bob": Exposure(0.4, 50), "eve": Exposure(0.4, 0)}
+    found = costs(dp, {"ann": 3.0, "bob": 2.0, "eve": 2.5}, exposures)
     assert found.epsilons["eve"] == 0 < found.epsilons["ann"] < found.epsilons["bob"]
-    assert found.of("ann").epsilon == found.epsilons["ann"]
+    assert (found.of("ann").epsilon, found.of("ann").noise_multiplier) == (found.epsilons["ann"], 3.0)
     assert found.of().epsilon == found.epsilons["bob"]
     assert found.statements().keys() == {"ann", "bob", "eve", "global"}
     assert (found.of().clip_norm, found.of().noise_multiplier, found.of().covers) == (0.5, 2.0, "uploads")

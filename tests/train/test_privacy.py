@@ -38,7 +38,7 @@ def noiseless(personal: Personal, prepared: Any, rows: Sequence[int], clip_norm:
     """What a private step without noise moves the parameters by at rate 1, times the expected number of examples."""
     values = list(personal.parameters.values())
     before = [parameter.detach().clone() for parameter in values]
-    moves = Mechanism(clip_norm, 0.0, 0).optimiser(torch.optim.SGD(values, lr=1.0), 4.0, TURN, "ann")
+    moves = Mechanism(clip_norm, {"ann": 0.0}, 0).optimiser(torch.optim.SGD(values, lr=1.0), 4.0, TURN, "ann")
     set_example_gradients_(personal, prepared, rows)
     moves.step()
     moved = [4 * (old - new.detach()) for old, new in zip(before, values, strict=True)]
@@ -111,7 +111,7 @@ class Still:
 def noise(seed: int = 0, turn: Turn = TURN, client: str = "ann", secure: bool = False) -> list[Tensor]:
     """What an empty sample moves ``Still`` by, at C = 3, σ = 2 and 10 expected examples."""
     still: Any = Still()
-    moves = Mechanism(3.0, 2.0, seed, secure).optimiser(
+    moves = Mechanism(3.0, {client: 2.0}, seed, secure).optimiser(
         torch.optim.SGD(still.parameters.values(), lr=1.0), 10.0, turn, client
     )
     set_example_gradients_(still, None, [])

@@ -111,8 +111,10 @@ def test_a_turn_that_was_refused_or_late_counts(clip: ResidentClip, tmp_path: Pa
         assert {exposure.steps for exposure in found.values()} == {3}
 
 
-def test_the_wanted_epsilon_is_kept_by_every_client(clip: ResidentClip, tmp_path: Path) -> None:
-    wanted = private(dp={"clip_norm": 0.5, "target_epsilon": 3.0})
+def test_the_wanted_epsilon_is_kept_by_every_client_with_noise_of_its_own(clip: ResidentClip, tmp_path: Path) -> None:
+    """Digits in Dirichlet shares: a client with few examples needs more noise than one with many."""
+    digits = {"name": "digits", "partition": "dirichlet", "few_shot": None, "train_per_client": 2000}
+    wanted = private("promptfl", dp={"clip_norm": 0.5, "target_epsilon": 3.0}, data=digits, client={"batch_size": 200})
     loop, backend = federation(wanted, clip, tmp_path)
     mechanism = backend.site.mechanism
     assert mechanism is not None
@@ -121,7 +123,12 @@ def test_the_wanted_epsilon_is_kept_by_every_client(clip: ResidentClip, tmp_path
     assert taken(wanted, loop.clients, lines) == exposures
     costs = costs_of(wanted, mechanism, loop.clients, lines)
     assert costs is not None
-    assert 2.99 < costs.of().epsilon <= 3.0
+    assert all(2.99 < value <= 3.0 for value in costs.epsilons.values())
+    order = sorted(loop.clients, key=lambda client: client.examples)
+    sigmas = [mechanism.noise_multipliers[client.id] for client in order]
+    assert sigmas == sorted(sigmas, reverse=True)
+    assert sigmas[0] > sigmas[-1]
+    assert costs.of().noise_multiplier == sigmas[-1]
 
 
 def published(loop: Any) -> list[Any]:
