@@ -8,6 +8,9 @@ from adapters_store.store import Store
 from tests.serve.artefacts import gated_tensors, publish_head, publish_lora, publish_prompt
 from tests.serve.live import LiveGateway, running_gateway
 
+MAX_TOKENS = 48
+"""Answer length of the session's gateway where a request names none."""
+
 
 @pytest.fixture(scope="session")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveGateway]:
@@ -17,5 +20,6 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveGateway]:
         publish_lora(store, client, seed)
     publish_prompt(store, "cat", seed=7)
     publish_head(store, "dot", gated_tensors(8))
-    with running_gateway(store.root, watch_interval_s=0.2) as live:
+    # random adapters babble on: short answers, before rounding decides between two words that are equally likely
+    with running_gateway(store.root, watch_interval_s=0.2, default_max_tokens=MAX_TOKENS) as live:
         yield live

@@ -10,6 +10,7 @@ import pytest
 from gradio_client import Client, handle_file
 from gradio_client.exceptions import AppError
 
+from tests.serve.fixtures import MAX_TOKENS
 from tests.serve.live import LiveGateway, data_url, noise
 
 QUESTION = "What is in the picture?"
@@ -64,7 +65,7 @@ def test_an_answer_streams_in_and_is_the_gateways_with_its_version(
         texts = [text for text, _ in pieces]
         assert len(pieces) > 3
         assert all(later.startswith(earlier) for earlier, later in pairwise(texts))
-        whole = gateway.ask(client, QUESTION, noise(3), max_tokens=256)
+        whole = gateway.ask(client, QUESTION, noise(3), max_tokens=MAX_TOKENS)
         assert texts[-1] == whole["choices"][0]["message"]["content"]
         version = gateway.store.live(client).version
         assert pieces[-1][1] == f"{client}@{version} over base {whole['fedtailor']['base']}"
