@@ -21,7 +21,6 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 if sys.path and Path(sys.path[0]).resolve() == ROOT / "bench":
     sys.path[0] = str(ROOT)  # run as a script: the packages are beside bench/, not in it
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # spinning threads starve the other processes of this machine
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 from bench.prompt_study import accuracy, scale, speed, table, tuning  # noqa: E402

@@ -91,24 +91,18 @@ class TextTower:
         Attention is causal, so a prefix runs through the tower once and each suffix attends to its keys and values.
         ends (C,): each suffix's end token, counted from the suffix's start. Only where ``shares_prefix``.
         """
-        (prefixes, p, _), (classes, s, _) = prefix.shape, suffix.shape
+        (prefixes, p, width), (classes, s, _) = prefix.shape, suffix.shape
         position = self.tower.positional_embedding
         head = prefix + position[:p]
-        tail = (suffix + position[p : p + s]).expand(prefixes, -1, -1, -1).flatten(0, 1)  # (E·C, S, W)
-        visible = torch.ones(s, p + s, dtype=torch.bool, device=head.device).tril(p)
+        tail = (suffix + position[p : p + s]).expand(prefixes, -1, -1, -1)
+        # One row a token, those of the prefixes first: every frozen matrix is read once for all of them.
+        rows = torch.cat([head.reshape(-1, width), tail.reshape(-1, width)])
+        ended = prefixes * p + (ends + s * torch.arange(prefixes * classes, device=rows.device).view(-1, classes))
         *blocks, last = self.tower.transformer.resblocks
-        for block in (*blocks, last):
-            query, key, value = _project_in(block, head)
-            tail_query, *own = _project_in(block, tail)
-            keys, values = (
-                torch.cat([shared.repeat_interleave(classes, 0), each], 2)
-                for shared, each in zip((key, value), own, strict=True)
-            )
-            tail = _finish(block, tail, F.scaled_dot_product_attention(tail_query, keys, values, attn_mask=visible))
-            if block is not last:
-                head = _finish(block, head, F.scaled_dot_product_attention(query, key, value, is_causal=True))
-        tail = tail.unflatten(0, (prefixes, classes))
-        return self._project(tail[:, torch.arange(classes, device=tail.device), ends])
+        for block in blocks:
+            rows = _finish(block, rows, _attended(block, rows, (prefixes, p), (classes, s)))
+        attended = _attended(last, rows, (prefixes, p), (classes, s))
+        return self._project(_finish(last, rows[ended], attended[ended]))  # no other output is asked for
 
     def _project(self, pooled: Tensor) -> Tensor:
         """Normalised joint features (…, D) of pooled outputs (…, W)."""
@@ -133,18 +127,23 @@ def text_tower(clip: Clip) -> TextTower:
     return found
 
 
-def _project_in(block: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values (N, heads, T, W / heads) of x (N, T, W)."""
-    attention = block.attn
-    joint = F.linear(block.ln_1(x), attention.in_proj_weight, attention.in_proj_bias)
-    query, key, value = (
-        part.unflatten(-1, (attention.num_heads, -1)).transpose(1, 2) for part in joint.chunk(3, dim=-1)
-    )
-    return query, key, value
+def _attended(block: Any, rows: Tensor, prefixes: tuple[int, int], classes: tuple[int, int]) -> Tensor:
+    """Attention's output (E·P + E·C·S, W), its heads side by side, for ``suffixes``' rows; prefixes (E, P), classes
+    (C, S). A prefix attends to itself, a suffix to its prefix and to itself."""
+    (e, p), (c, s) = prefixes, classes
+    joint = F.linear(block.ln_1(rows), block.attn.in_proj_weight, block.attn.in_proj_bias)
+    joint = joint.unflatten(-1, (3, block.attn.num_heads, -1))
+    head = joint[: e * p].unflatten(0, (e, p)).permute(2, 0, 3, 1, 4)  # (3, E, heads, P, W / heads)
+    tail = joint[e * p :].unflatten(0, (e * c, s)).permute(2, 0, 3, 1, 4)  # (3, E·C, heads, S, W / heads)
+    keys, values = torch.cat([head[1:].repeat_interleave(c, 1), tail[1:]], 3)
+    visible = torch.ones(s, p + s, dtype=torch.bool, device=rows.device).tril(p)
+    of_head = F.scaled_dot_product_attention(head[0], head[1], head[2], is_causal=True)
+    of_tail = F.scaled_dot_product_attention(tail[0], keys, values, attn_mask=visible)
+    return torch.cat([each.transpose(1, 2).flatten(2).flatten(0, 1) for each in (of_head, of_tail)])
 
 
-def _finish(block: Any, x: Tensor, attended: Tensor) -> Tensor:
-    """The block's output (N, T, W) for its input x, once attention (N, heads, T, W / heads) is known."""
-    x = x + block.ls_1(block.attn.out_proj(attended.transpose(1, 2).flatten(-2)))
-    out: Tensor = x + block.ls_2(block.mlp(block.ln_2(x)))
+def _finish(block: Any, rows: Tensor, attended: Tensor) -> Tensor:
+    """The block's output for these rows (…, W), once their attention is known."""
+    rows = rows + block.ls_1(block.attn.out_proj(attended))
+    out: Tensor = rows + block.ls_2(block.mlp(block.ln_2(rows)))
     return out

@@ -47,7 +47,7 @@ def test_the_best_rate_on_validation_data_is_chosen_and_of_equals_the_smallest()
     chosen = tuning.choose([Result("digits_2", 10, accuracy, {})])["chosen"]["digits_2"]
     assert chosen["coop"] == {"lr": 0.03}
     assert chosen["pfedmoap"] == {"lr": 0.1, "gate_lr": 0.05}
-    assert chosen["promptfl"] == {"lr": 0.002}
+    assert chosen["promptfl"] == {"lr": tuning.RATES[0]}
 
 
 def test_the_command_writes_results_and_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
