@@ -1,13 +1,13 @@
-"""Pilot's connector: what stands between the vision tower's features and the language model, for trainer and gateway.
+"""Pilot's connector, between the vision tower's features and the language model, for trainer and gateway.
 
-x(n) = Σ_i P_i(n) (ψ_i(H) + c_i(H))(n) + ψ_s(H)(n): task adapters ψ_i, cross-task adapters c_i beside those received from
-other tasks, a router's mixture P of the experts per token, the client adapter ψ_s (Xiong et al., AAAI 2025; METHODS §3).
-Every part may be absent but the first task adapter. Letters: N visual tokens, V width of the vision tower, W width of
-the language model, J two-layer adapters (Mlp), h their hidden width, T experts.
+x(n) = Σ_i P_i(n) (ψ_i(H) + c_i(H))(n) + ψ_s(H)(n): task adapters ψ_i, cross-task adapters c_i beside those received
+from other tasks, a router's mixture P of the experts per token, the client adapter ψ_s (Xiong et al., AAAI 2025;
+METHODS §3). Every part may be absent but the first task adapter. Letters: N visual tokens, V width of the vision
+tower, W width of the language model, J two-layer adapters (Mlp), h their hidden width, T experts.
 
 In ``connector.safetensors``: ``experts.<i>.task.…`` (expert 0 is the client's own task), ``experts.<i>.cross.…``,
-``client.…``, each with ``linear_1.weight`` (h, V), ``linear_1.bias``, ``linear_2.weight`` (W, h), ``linear_2.bias`` as in
-a Hugging Face LLaVA's projector; and ``router.weight`` (T, V), a row an expert.
+``client.…``, each with ``linear_1.weight`` (h, V), ``linear_1.bias``, ``linear_2.weight`` (W, h), ``linear_2.bias``
+as in a Hugging Face LLaVA's projector; and ``router.weight`` (T, V), a row an expert.
 """
 
 import re
@@ -46,7 +46,7 @@ class Stack(NamedTuple):
 
 @dataclass(frozen=True)
 class Connector:
-    """The parts that are there. ``experts``: the adapters of each, whose outputs add up; the client's own comes first."""
+    """The parts that are there. ``experts``: the adapters of each, whose outputs add up; the client's own first."""
 
     experts: tuple[tuple[Mlp, ...], ...]
     router: Tensor | None  # (T, V); uniform where None
@@ -65,7 +65,7 @@ class Connector:
         return F.linear(features.float(), self.router.float())
 
     def weights(self, probabilities: Tensor) -> Tensor:
-        """(…, J) how much each of ``adapters`` counts, from the experts' probabilities (…, T); the client's counts 1."""
+        """(…, J) how much each of ``adapters`` counts, from the experts' probabilities (…, T); the client's: 1."""
         own = [i for i, expert in enumerate(self.experts) for _ in expert]
         spread = probabilities[..., own]
         return spread if self.client is None else F.pad(spread, (0, 1), value=1.0)
