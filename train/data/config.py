@@ -5,11 +5,13 @@ from typing import Annotated, Final, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from train.data.readers import DOMAINS
+from train.data.tasks import check_tasks
 from train.data.vocabulary import COLOURS, DIGITS, SHAPES
 
 Style = Literal[
     "flat", "photo", "texture", "sketch", "cartoon", "paint", "pixel", "stipple", "hatch", "night", "inverted"
 ]
+TaskStyle = Literal[Style, "handwriting"]
 Task = Literal["caption", "vqa", "count", "position", "relation", "ground", "region", "digit", "classify"]
 Partition = Literal["pathological", "dirichlet", "pachinko", "style", "task", "task_style", "domain"]
 Name = Literal[
@@ -69,6 +71,20 @@ class DataConfig(BaseModel):
     tasks: tuple[Task, ...] = Field(
         ("caption",), min_length=1, description="tasks, given out in turn (task, task_style) or mixed in every client"
     )
+    task_styles: dict[Task, tuple[TaskStyle, ...]] = Field(
+        {},
+        description="scenes, partition task_style: the styles of each task, in place of tasks and styles; handwriting"
+        " are scikit-learn's digits, for task digit",
+    )
+    unseen_styles: dict[Task, TaskStyle] = Field(
+        {}, description="for a task, a style that no client has for it; its clients are evaluated on it too"
+    )
+    unseen_tasks: tuple[Task, ...] = Field(
+        (), description="tasks that no client has; rendered clients are evaluated on them too, in their own style"
+    )
+    unseen_per_client: Annotated[
+        int, Field(ge=0, le=1_000_000, description="examples a client of the unseen style, and as many of unseen tasks")
+    ] = 0
     colour: Literal["mixed", "one_per_client"] = Field(
         "mixed", description="scenes, task classify: one_per_client makes the shape decide"
     )
@@ -89,6 +105,11 @@ class DataConfig(BaseModel):
     def classify(self) -> bool:
         """Whether clients classify images (CLIP) rather than answer questions."""
         return "classify" in self.tasks
+
+    @property
+    def taught(self) -> dict[str, tuple[str, ...]]:
+        """The styles of every task that is trained; of embedded data without classes."""
+        return {**self.task_styles} or dict.fromkeys(self.tasks, self.styles)
 
     @model_validator(mode="after")
     def _path(self) -> "DataConfig":
@@ -124,6 +145,11 @@ class DataConfig(BaseModel):
         if self.partition == "domain" and self.clients % len(DOMAINS[self.name]):
             number = len(DOMAINS[self.name])
             raise ValueError(f"clients: found {self.clients}, {self.name} has {number} domains: allowed are multiples")
+        return self
+
+    @model_validator(mode="after")
+    def _held_out(self) -> "DataConfig":
+        check_tasks(self)
         return self
 
     @model_validator(mode="after")

@@ -2,7 +2,8 @@
 
 import functools
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -67,3 +68,5 @@ class ClientData:
     """Empty where clients answer questions."""
     note: str
     """What sets this client apart, for people."""
+    unseen: Mapping[str, tuple[Example, ...]] = field(default_factory=dict)
+    """Examples of what nobody trains: `style`, the client's task in another style; `task`, other tasks in its own."""

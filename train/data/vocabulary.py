@@ -25,6 +25,8 @@ PUBLIC_STYLES: Final = ("flat", "photo", "texture")
 HELD_OUT_STYLES: Final = ("sketch", "cartoon", "paint", "pixel", "stipple", "hatch", "night", "inverted")
 """What it never saw: room for a client to personalise."""
 STYLES: Final = PUBLIC_STYLES + HELD_OUT_STYLES
+HANDWRITING: Final = "handwriting"
+"""The style of scikit-learn's digits, which are not rendered."""
 
 CELLS: Final = (
     "top left",
