@@ -78,6 +78,8 @@ def check_content(manifest: Manifest, files: Mapping[str, bytes]) -> None:
     shapes = {name: _finite_shapes(name, data) for name, data in files.items() if name.endswith(".safetensors")}
     if "prompt.safetensors" in shapes:
         _check_prompt(shapes["prompt.safetensors"])
+    if "connector.safetensors" in shapes:
+        _check_connector(manifest, shapes["connector.safetensors"])
     for name, tensors in shapes.items():
         if name.endswith("adapter_model.safetensors"):
             folder = name.removesuffix("adapter_model.safetensors")
@@ -122,6 +124,23 @@ def _check_prompt(tensors: Mapping[str, tuple[int, ...]]) -> None:
     found = {key: list(shape) for key, shape in tensors.items()}
     if "prompt" not in tensors or len(tensors["prompt"]) != 2 or 0 in tensors["prompt"]:
         raise StoreError(f"file prompt.safetensors holds {found} where a tensor 'prompt' of shape (M, width) is needed")
+
+
+def _check_connector(manifest: Manifest, tensors: Mapping[str, tuple[int, ...]]) -> None:
+    import torch  # slow to import, and most versions have no connector
+
+    from adapters_store.personal.connector import CONNECTOR, read_connector
+
+    if manifest.family != "mllm":
+        raise StoreError(f"file {CONNECTOR} is not for a version of family {manifest.family!r}: only 'mllm' has one")
+    for key, shape in tensors.items():
+        axes = 1 if key.endswith("bias") else 2
+        if len(shape) != axes or 0 in shape:
+            raise StoreError(f"tensor {key} of {CONNECTOR} has shape {list(shape)} where {axes} axes are needed")
+    try:
+        read_connector({key: torch.empty(shape, device="meta") for key, shape in tensors.items()})
+    except ValueError as error:
+        raise StoreError(str(error)) from error
 
 
 def _lora_ranks(name: str, tensors: Mapping[str, tuple[int, ...]]) -> dict[str, int]:

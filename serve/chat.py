@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from serve.engine import Engine
@@ -53,9 +54,7 @@ class Chat:
         check_conversation(request.messages)
         prompt = self._prompts.render(subject.prompt_template, request.messages)
         pictures = await asyncio.to_thread(self._decode, request.messages)
-        tokens = await asyncio.gather(
-            *(self._soft_tokens(owner, picture, subject.image_transform) for picture in pictures)
-        )
+        tokens = await asyncio.gather(*(self._soft_tokens(owner, picture, subject) for picture in pictures))
         embeds = await asyncio.to_thread(self._image_parts, tokens)
         return {
             "temperature": self._settings.default_temperature,
@@ -68,8 +67,8 @@ class Chat:
         }
 
     def _image_parts(self, tokens: Sequence[Tensor]) -> list[dict[str, str]]:
-        width, limit = self._soft_tokens.width, self._soft_tokens.limit
-        return [{"type": "image_embeds", "image_embeds": engine_payload(t, width, limit)} for t in tokens]
+        width, limit, dtype = self._soft_tokens.width, self._soft_tokens.limit, getattr(torch, self._settings.dtype)
+        return [{"type": "image_embeds", "image_embeds": engine_payload(t, width, limit, dtype)} for t in tokens]
 
     def _decode(self, messages: Sequence[Message]) -> list[Picture]:
         urls = [

@@ -87,7 +87,7 @@ class Gateway:
         self._chat = Chat(self.engine, self._soft_tokens, Prompts(base), self.settings)
         zero = write_zero_adapter(exported, self.engine.private / "zero")
         log.info("base %s (%s), encoders ready after %.1f s", identity, base, time.monotonic() - began)
-        host = EngineHost(self.engine, exported, identity, self.settings.max_lora_rank)
+        host = EngineHost(self.engine, self._soft_tokens, exported, identity, self.settings.max_lora_rank)
         return host, of_base(base, identity, zero)
 
     def _engine_changed(self) -> None:

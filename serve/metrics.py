@@ -1,6 +1,7 @@
 """Numbers for Prometheus. Labels are bounded: the store's own clients, a dozen routes, the statuses that are used."""
 
 import time
+from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -27,6 +28,22 @@ class Metrics:
             buckets=(1, 2, 4, 8, 16, 32, 64),
             registry=self._registry,
         )
+        self._soft_tokens = Histogram(
+            "fedtailor_soft_token_seconds",
+            "Seconds that a batch took with which an image got its features or its connector's soft tokens",
+            ["part"],
+            buckets=(0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5),
+            registry=self._registry,
+        )
+        self._connector_reads = Counter(
+            "fedtailor_connector_reads", "Connectors read from their versions' folders", registry=self._registry
+        )
+        self._connector_evictions = Counter(
+            "fedtailor_connector_evictions", "Connectors given up for others to fit in", registry=self._registry
+        )
+        self._connector_bytes = Gauge(
+            "fedtailor_connector_bytes", "Bytes of the connectors in memory", registry=self._registry
+        )
         self._engine_up = Gauge("fedtailor_engine_up", "1 while the engine is up", registry=self._registry)
         self._engine_starts = Gauge("fedtailor_engine_starts", "Starts of the engine so far", registry=self._registry)
         self._refused = Gauge("fedtailor_refused_versions", "Versions refused at present", registry=self._registry)
@@ -39,6 +56,23 @@ class Metrics:
     def encoded(self, encoder: str, images: int) -> None:
         """Counts one batch of an encoder, of whatever clients' images; ``encoder`` is the family it serves."""
         self._batches.labels(encoder).observe(images)
+
+    def soft_tokens(self, part: Literal["features", "connectors"], images: int, seconds: float) -> None:
+        """Counts for each of the images the seconds that their shared batch spent on that part."""
+        for _ in range(images):
+            self._soft_tokens.labels(part).observe(seconds)
+
+    def connector_read(self) -> None:
+        """Counts one connector read from disk."""
+        self._connector_reads.inc()
+
+    def connector_evicted(self) -> None:
+        """Counts one connector given up for others."""
+        self._connector_evictions.inc()
+
+    def connector_memory(self, nbytes: int) -> None:
+        """Notes how many bytes of connectors are in memory now."""
+        self._connector_bytes.set(nbytes)
 
     def render(self, engine_up: bool, engine_starts: int, refused: int) -> bytes:
         """The text that Prometheus reads."""

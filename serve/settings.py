@@ -52,6 +52,7 @@ class Settings(BaseSettings):
     max_wait_ms: float = Field(2, ge=0, description="milliseconds an image waits for others to share its batch")
     max_batch: int = Field(16, ge=1, description="images in one batch of an encoder")
     cache_mib: int = Field(256, ge=0, description="memory for encoded images, in MiB")
+    connector_mib: int = Field(1024, ge=0, description="memory for clients' connectors, in MiB; others are read again")
     text_cache_mib: int = Field(64, ge=0, description="memory for class names encoded on request, in MiB")
     zero_shot_template: str = Field(
         "a photo of a {class}.", description="text of a class that a request names itself (CLIP)"

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from adapters_store.manifest import ImageTransform
+from adapters_store.personal.connector import CONNECTOR
 from adapters_store.store import Artefact
 
 BASE = "base"  # the model name of the base without an adapter
@@ -23,6 +24,7 @@ class Subject:
     image_transform: ImageTransform
     prompt_template: str
     class_names: tuple[str, ...] = ()
+    connector: str | None = None  # SHA-256 of its connector's file; None: the base's projector
 
     @property
     def name(self) -> str:
@@ -38,6 +40,7 @@ class Subject:
 def of_artefact(artefact: Artefact) -> Subject:
     """The subject of a version in the store."""
     manifest = artefact.manifest
+    connector = manifest.files.get(CONNECTOR)
     return Subject(
         client=artefact.client,
         version=artefact.version,
@@ -47,6 +50,7 @@ def of_artefact(artefact: Artefact) -> Subject:
         image_transform=manifest.image_transform,
         prompt_template=manifest.prompt_template,
         class_names=tuple(manifest.class_names),
+        connector=None if connector is None else connector.sha256,
     )
 
 

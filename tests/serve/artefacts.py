@@ -13,6 +13,7 @@ from safetensors.torch import save
 from adapters_store.base import QUANTISED, base_id
 from adapters_store.manifest import BaseRef, Manifest
 from adapters_store.paths import PROJECT_ROOT
+from adapters_store.personal.connector import CONNECTOR, PARTS, ROUTER
 from adapters_store.personal.gate import initial_gate
 from adapters_store.store import Store
 from serve.subjects import of_base
@@ -25,6 +26,7 @@ PROMPT_VECTORS = 4
 CLIP_CONFIG = json.loads((CLIP / "open_clip_config.json").read_text())
 WIDTH = CLIP_CONFIG["model_cfg"]["text_cfg"]["width"]
 FEATURES = CLIP_CONFIG["model_cfg"]["embed_dim"]
+VISION, HIDDEN, TOKEN, TASKS = 192, 256, 256, 5  # of a Pilot federation over the embedded LLaVA
 
 Tensors = dict[str, torch.Tensor]
 
@@ -72,9 +74,40 @@ def lora_manifest(client: str, rank: int = 4, **changed: Any) -> Manifest:
     return Manifest.model_validate(fields | changed)
 
 
-def publish_lora(store: Store, client: str, seed: int, *, rank: int = 4, activate: bool = True) -> str:
-    """Publishes a random LoRA; the version."""
-    return store.publish(lora_manifest(client, rank), lora_files(seed, rank), {"seed": seed}, activate=activate)
+def publish_lora(
+    store: Store,
+    client: str,
+    seed: int,
+    *,
+    rank: int = 4,
+    connector: Tensors | None = None,
+    activate: bool = True,
+) -> str:
+    """Publishes a random LoRA, with that connector where one is given; the version."""
+    files = lora_files(seed, rank)
+    if connector is not None:
+        files[CONNECTOR] = save(connector)
+    return store.publish(lora_manifest(client, rank), files, {"seed": seed}, activate=activate)
+
+
+def mlp_tensors(name: str, seed: int) -> Tensors:
+    """A random adapter of the embedded LLaVA's widths, about as large as its projector's tokens."""
+    generator = _random(seed)
+    shapes = ((HIDDEN, VISION), (HIDDEN,), (TOKEN, HIDDEN), (TOKEN,))
+    scales = (VISION**-0.5, 0.1, HIDDEN**-0.5, 0.1)
+    random = [scale * torch.randn(shape, generator=generator) for shape, scale in zip(shapes, scales, strict=True)]
+    return {f"{name}.{part}": tensor for part, tensor in zip(PARTS, random, strict=True)}
+
+
+def connector_tensors(seed: int, task: int = 0, tasks: int = TASKS) -> Tensors:
+    """A random connector as Pilot publishes it: what it received of the other tasks is the same in all of that task."""
+    tensors = mlp_tensors("client", 1000 * seed)
+    for expert in range(tasks):
+        received = (task + expert) % tasks  # expert 0 is the client's own
+        tensors |= mlp_tensors(f"experts.{expert}.task", received if expert else 1000 * seed + 1)
+        if expert:
+            tensors |= mlp_tensors(f"experts.{expert}.cross", 1000 * seed + 1 + expert)
+    return tensors | {ROUTER: 0.1 * torch.randn(tasks, VISION, generator=_random(1000 * seed + 999))}
 
 
 def prompt_tensors(seed: int) -> Tensors:

@@ -15,23 +15,24 @@ from serve.images import decode_image
 from serve.metrics import Metrics
 from serve.settings import Settings
 from serve.soft_tokens import SoftTokens, engine_payload
-from tests.serve.artefacts import LLAVA, lora_manifest
+from serve.subjects import of_base
+from tests.serve.artefacts import LLAVA
 from tests.serve.live import noise, png
 from train.models.mllm import load_llava
 
-TRANSFORM = lora_manifest("ann").image_transform
+SUBJECT = of_base(LLAVA, "0" * 16, LLAVA)
 
 
 def test_equal_those_of_the_training_model() -> None:
     images = [noise(seed) for seed in range(3)]
     model = load_llava(LLAVA, load_in_4bit=True, dtype=torch.float32)
-    pixels = torch.stack([to_pixels(image, TRANSFORM) for image in images])
+    pixels = torch.stack([to_pixels(image, SUBJECT.image_transform) for image in images])
     expected = torch.stack(list(model.get_image_features(pixel_values=pixels).pooler_output))
 
     async def ask() -> list[torch.Tensor]:
         soft = SoftTokens(LLAVA, Settings(), Metrics())
         tokens = await asyncio.gather(
-            *(soft("ann", decode_image(png(image), Settings(), "image"), TRANSFORM) for image in images)
+            *(soft("ann", decode_image(png(image), Settings(), "image"), SUBJECT) for image in images)
         )
         assert tokens[0].shape == (model.config.image_seq_length, soft.width)
         await soft.close()
@@ -48,9 +49,9 @@ def test_are_remembered_per_owner() -> None:
         encode = soft._batcher._compute
         soft._batcher._compute = lambda items: (encoded.append(len(items)), encode(items))[1]
         picture = decode_image(png(noise(0)), Settings(), "image")
-        first = await soft("ann", picture, TRANSFORM)
-        assert await soft("ann", picture, TRANSFORM) is first
-        other = await soft("bob", picture, TRANSFORM)
+        first = await soft("ann", picture, SUBJECT)
+        assert await soft("ann", picture, SUBJECT) is first
+        other = await soft("bob", picture, SUBJECT)
         assert other is not first
         assert torch.equal(other, first)
         await soft.close()
