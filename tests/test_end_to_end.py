@@ -60,7 +60,7 @@ def test_a_trained_classifier_answers_as_in_training(
         gateway.wait_for(member.id, versions[member.id], timeout_s=10)
         artefact = gateway.store.artefact(member.id, versions[member.id])
         state = method.restore({"prompt.safetensors": (artefact.path / "prompt.safetensors").read_bytes()})
-        info = ClientInfo(member.id, len(member.train), member.class_names)
+        info = ClientInfo.of(member)
         personal = method.build(clip, info, state, None)
         with torch.no_grad():
             expected = personal.head().logits(clip.features(member.test)).softmax(dim=-1).tolist()

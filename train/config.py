@@ -26,8 +26,8 @@ class BaseConfig(_Section):
     load_in_4bit: bool = Field(True, description="NF4 with double quantisation for the language model's layers")
     dtype: Literal["float32", "bfloat16"] = Field("float32", description="compute type of the language model")
     zero_shot_template: str = Field("a photo of a {class}.", description="CLIP: text of a class without a prompt")
-    cache_mib: float = Field(512.0, gt=0, description="CLIP: memory for image features; on disk, 16 times that")
-    cache_folder: str | None = Field(None, description="CLIP: keeps image features for later runs in this folder")
+    cache_mib: float = Field(512.0, gt=0, description="memory for image features; on disk, 16 times that")
+    cache_folder: str | None = Field(None, description="keeps image features for later runs in this folder")
 
 
 class FederationConfig(_Section):

@@ -65,7 +65,7 @@ class Federation:
             for client in active:
                 del staged[client.id]  # whoever is refused stays out for the rest of the round, its old state stands
             staged.update((reply.client, reply.staged) for reply in accepted if reply.staged is not None)
-            state = self._combine(turn, state, accepted)
+            state = self._combine(turn, state, accepted, spells)
         taken_part.update((client, taken_part.get(client, 0) + 1) for client in staged)
         progress = {"taken_part": taken_part, "logged": self.log.size}
         return self.checkpoints.commit(number, state, progress, staged)
@@ -107,10 +107,10 @@ class Federation:
             raise RoundError(f"round {turn.round}: no client's update could be used; the log names the reasons")
         return accepted
 
-    def _combine(self, turn: Turn, state: Tensors, replies: Sequence[Reply]) -> Tensors:
+    def _combine(self, turn: Turn, state: Tensors, replies: Sequence[Reply], exchanges: Mapping[str, int]) -> Tensors:
         examples = {client.id: client.examples for client in self.clients}
         updates = [Update(reply.client, examples[reply.client], reply.upload) for reply in replies]
-        context = ServerContext(self.model, self.clients, self.seed, turn.round, turn.exchange)
+        context = ServerContext(self.model, self.clients, self.seed, turn.round, turn.exchange, exchanges)
         combined = self.method.combine(state, updates, context)
         self.log.combined(turn, self.method.diagnose(combined, updates))
         return combined

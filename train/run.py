@@ -50,7 +50,7 @@ class Run:
         self.split = config.evaluate.split
         self.method = build_method(config.method)
         self.clients = {client.id: client for client in build(config.data, config.seed)}
-        self.infos = {c.id: ClientInfo(c.id, len(c.train), c.class_names) for c in self.clients.values()}
+        self.infos = {c.id: ClientInfo.of(c) for c in self.clients.values()}
         self.model = load_resident(config, self.method.family, accelerator.device)
         self.mechanism = mechanism_of(config, self.method, list(self.infos.values()), folder)
         if accelerator.is_main_process:

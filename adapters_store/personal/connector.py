@@ -34,6 +34,10 @@ class Mlp(NamedTuple):
     weight_2: Tensor  # (W, h)
     bias_2: Tensor  # (W,)
 
+    def __call__(self, features: Tensor) -> Tensor:
+        """(…, W) of features (…, V)."""
+        return F.linear(F.gelu(F.linear(features, self.weight_1, self.bias_1)), self.weight_2, self.bias_2)
+
 
 class Stack(NamedTuple):
     """J adapters of one shape side by side, so that all of them are two matrix products."""

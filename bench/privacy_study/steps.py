@@ -44,7 +44,7 @@ def _site(config: RunConfig) -> tuple[Site, dict[str, torch.Tensor]]:
     """The first client, and a state in which pFedMoAP's gate is on."""
     model, method = load_resident(config, "clip"), build_method(config.method)
     data = build(config.data, config.seed)[0]
-    info = ClientInfo(data.id, len(data.train), data.class_names)
+    info = ClientInfo.of(data)
     state = {**method.enrol(model, info, 0), **method.initial(model, [info], 0)}
     if config.method.name == "pfedmoap":
         state["others"] = state["prompt"] + 0.02 * torch.randn(config.method.experts, *state["prompt"].shape)

@@ -128,7 +128,7 @@ def rounds(
 ) -> Rounds:
     """The federation of this configuration, committed under ``folder``, going on from what is committed there."""
     clock = clock or Clock()
-    infos = {client.id: ClientInfo(client.id, len(client.train), client.class_names) for client in clients}
+    infos = {client.id: ClientInfo.of(client) for client in clients}
     data = {client.id: client for client in clients}
     site = Site(model, method, data, infos, config.client, config.seed, config.evaluate.split)
     timeout = config.federation.round_timeout

@@ -52,11 +52,18 @@ MLLM: dict[str, Any] = {
 }
 EPOCHS = {"local_epochs": 2, "schedule": "cosine_epochs", "weight_decay": 5e-4, "clip_norm": None}
 PROMPTS: dict[str, Any] = {**CLIP, "client": {**CLIP["client"], "local_steps": None, "personal_steps": 0, **EPOCHS}}
+PILOT: dict[str, Any] = {
+    **MLLM,
+    "method": {"name": "pilot", "lora": {"rank": 8, "alpha": 16}},
+    "data": {**MLLM["data"], "clients": 3, "partition": "task", "tasks": ["caption", "count"]},
+    "client": {**MLLM["client"], "personal_steps": 0},
+}
 CONFIGS = {
     "coop": {**PROMPTS, "method": {"name": "coop", "prompt": {"length": 4}}},
     "fedit": MLLM,
     "pfedmoap": {**PROMPTS, "method": {"name": "pfedmoap", "prompt": {"length": 4}, "experts": 1}},
     "pfedprompt": {**PROMPTS, "method": {"name": "pfedprompt", "prompt": {"length": 4}, "opt_in": "all"}},
+    "pilot": PILOT,
     "promptfl": CLIP,
 }
 
@@ -74,7 +81,7 @@ def federation(
     """The loop and the local backend of this configuration in this process."""
     method = method or build_method(config.method)
     clients = {client.id: client for client in build(config.data, config.seed)}
-    infos = {c.id: ClientInfo(c.id, len(c.train), c.class_names) for c in clients.values()}
+    infos = {c.id: ClientInfo.of(c) for c in clients.values()}
     mechanism = mechanism_of(config, method, list(infos.values()), folder)
     site = Site(model, method, clients, infos, config.client, config.seed, mechanism=mechanism)
     backend = LocalBackend(

@@ -25,7 +25,7 @@ def model(request: pytest.FixtureRequest, clip: ResidentClip) -> tuple[Personal,
     """A pFedMoAP client before its gate is on and after, its prepared examples, and how many."""
     method = build_method(config("pfedmoap").method)
     data = build(config("pfedmoap").data, 0)[0]
-    info = ClientInfo(data.id, len(data.train), data.class_names)
+    info = ClientInfo.of(data)
     start = method.initial(clip, [info], 0)["prompt"]
     state = {**method.enrol(clip, info, 0), "prompt": start}
     if request.param:

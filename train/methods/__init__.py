@@ -9,13 +9,15 @@ from train.methods.coop import CoOp, CoOpOptions
 from train.methods.fedit import FedIT, FedITOptions
 from train.methods.pfedmoap import PFedMoAP, PFedMoAPOptions
 from train.methods.pfedprompt import PFedPrompt, PFedPromptOptions
+from train.methods.pilot import Pilot, PilotOptions
 from train.methods.promptfl import PromptFL, PromptFLOptions
 
 Options = Annotated[
-    CoOpOptions | FedITOptions | PFedMoAPOptions | PFedPromptOptions | PromptFLOptions, Field(discriminator="name")
+    CoOpOptions | FedITOptions | PFedMoAPOptions | PFedPromptOptions | PilotOptions | PromptFLOptions,
+    Field(discriminator="name"),
 ]
 METHODS: dict[str, type[Method[Any]]] = {
-    method.name: method for method in (CoOp, FedIT, PFedMoAP, PFedPrompt, PromptFL)
+    method.name: method for method in (CoOp, FedIT, PFedMoAP, PFedPrompt, Pilot, PromptFL)
 }
 
 

@@ -5,7 +5,7 @@ here are FedAvg (McMahan et al. 2017) on whatever ``initial`` returns; a method 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -24,6 +24,13 @@ class ClientInfo:
     id: str
     examples: int
     class_names: tuple[str, ...] = ()
+    task: str = ""
+
+    @classmethod
+    def of(cls, client: ClientData) -> "ClientInfo":
+        """What is known of this one; several tasks mixed in one client are a task of their own."""
+        task = "+".join(sorted({example.task for example in client.train}))
+        return cls(client.id, len(client.train), client.class_names, task)
 
 
 @dataclass(frozen=True)
@@ -46,13 +53,17 @@ class Update:
 
 @dataclass(frozen=True)
 class ServerContext:
-    """What a server may use to combine: its own resident base, the seed, and when it is."""
+    """What a server may use to combine: its own resident base, the seed, and when it is.
+
+    ``exchanges``: how many there are in this round for each client that takes part in it.
+    """
 
     model: "ResidentModel"
     clients: Sequence[ClientInfo]
     seed: int
     round: int
     exchange: int
+    exchanges: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

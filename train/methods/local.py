@@ -28,7 +28,7 @@ class Local(Method[Any]):
         """The state the client would train from in its first turn."""
         method = self.modules_of
         start = method.parcel(method.initial(model, [client], seed), client)
-        return method.absorb(method.enrol(model, client, seed), start, Turn("train", 1))
+        return {**method.enrol(model, client, seed), **start}
 
     def build(self, model: Any, client: ClientInfo, state: Tensors, turn: Turn | None) -> Personal:
         return self.modules_of.build(model, client, state, turn)
@@ -55,7 +55,7 @@ class Local(Method[Any]):
         return state
 
     def absorb(self, state: Tensors, parcel: Tensors, turn: Turn) -> Tensors:
-        return state
+        return self.modules_of.absorb(state, {}, turn)
 
     def settle(self, model: Any, state: Tensors, data: ClientData) -> Tensors:
         return self.modules_of.settle(model, state, data)

@@ -57,10 +57,10 @@ class LoraPersonal:
             put_(self.parameters, tensors)
 
     def prepare(self, examples: Sequence[Example], augment: torch.Generator | None = None) -> Turns:
-        return self.mllm.turns(examples)
+        return self.mllm.turns(examples, self.mllm.soft_tokens(examples))
 
     def outputs(self, prepared: Turns, rows: Sequence[int]) -> Outputs:
-        return Outputs(self.mllm.answer_loss(prepared, rows), {})
+        return Outputs(self.mllm.answer_loss(prepared, rows, prepared.visual[list(rows)]), {})
 
     def answer(self, examples: Sequence[Example]) -> list[str]:
         with nullcontext() if self.adapted is not None else without_adapter(self.mllm):

@@ -1,10 +1,10 @@
 """A LLaVA with a 4-bit language model: loading, soft tokens, tokens, loss and greedy answers.
 
-Letters: B batch, N visual tokens, d width of the language model, L sequence length.
+Letters: B batch, N visual tokens, V width of the vision tower, d width of the language model, L sequence length.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,21 +16,24 @@ from torch import Tensor
 
 from adapters_store.base import QUANTISED, base_id
 from adapters_store.manifest import BaseRef, ImageTransform
+from adapters_store.personal.connector import PARTS, Mlp
 from adapters_store.personal.images import to_pixels
 from train.data import Example
+from train.models.feature_cache import FeatureCache
 
 if TYPE_CHECKING:  # both are slow to import, and a configuration is checked without them
     from peft import PeftModel
     from transformers import LlavaForConditionalGeneration
 
 IGNORED = -100  # cross_entropy's label for tokens that are not the answer's
+See = Callable[[Sequence[Example]], Tensor]
 
 
 @dataclass(frozen=True)
 class Turns:
     """Question–answer turns ready for the language model; one entry a turn."""
 
-    soft: list[Tensor]  # (N, d)
+    visual: Tensor  # (turns, N, d) soft tokens, or (turns, N, V) features where a connector is trained
     tokens: list[list[int]]  # prompt and answer, the image placeholder N times
     answer_starts: list[int]
 
@@ -49,6 +52,8 @@ class Mllm:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
         max_new_tokens: int = 32,
+        cache_mib: float = 512.0,
+        cache_folder: Path | None = None,
     ) -> None:
         from transformers import AutoTokenizer
 
@@ -61,23 +66,52 @@ class Mllm:
         self.image_transform = _image_transform(folder)
         self.adapted: PeftModel | None = None  # train/models/lora.py puts it there and swaps its tensors
         self.adapter_shape: BaseModel | None = None
-        self.soft_cache: dict[str, Tensor] = {}  # one federation a process, so the example's uid is key enough
+        self.cache = FeatureCache(self.base.id, cache_mib, cache_folder, disk_mib=16 * cache_mib)
 
     @property
     def prompt_template(self) -> str:
         """The Jinja chat template, as published with every artefact."""
         return str(self.tokenizer.chat_template)
 
+    @property
+    def projector(self) -> Any:
+        """The base's own connector between vision tower and language model."""
+        return self.model.model.multi_modal_projector
+
+    def projector_adapter(self) -> Mlp:
+        """A copy of the projector's tensors. Raises ValueError where it is no two-layer GELU adapter with biases."""
+        parts = dict(self.projector.named_parameters())
+        activation = self.model.config.projector_hidden_act
+        if parts.keys() != set(PARTS) or activation != "gelu":
+            raise ValueError(
+                f"base: its projector has {sorted(parts)} and {activation!r};"
+                f" a connector needs {sorted(PARTS)} and 'gelu'"
+            )
+        return Mlp(*(parts[part].detach().float().cpu().clone() for part in PARTS))
+
+    def features(self, examples: Sequence[Example]) -> Tensor:
+        """(n, N, V) float32, on the CPU: what the projector is given of each image; computed once an image."""
+        flat = self.cache.features(examples, self._encode)
+        features: Tensor = flat.unflatten(-1, (-1, self.projector.linear_1.in_features))
+        return features
+
     @torch.no_grad()
-    def soft_tokens(self, examples: Sequence[Example]) -> list[Tensor]:
-        """What the frozen vision tower and projector make of each image, (N, d) float32; computed once an image."""
-        missing = {example.uid: example for example in examples if example.uid not in self.soft_cache}
-        for chunk in _chunks(list(missing.values()), 64):
-            pixels = torch.stack([to_pixels(example.image, self.image_transform) for example in chunk])
-            pixels = pixels.to(self.device, self.model.dtype)
-            features = self.model.get_image_features(pixel_values=pixels).pooler_output
-            self.soft_cache.update((example.uid, soft.float()) for example, soft in zip(chunk, features, strict=True))
-        return [self.soft_cache[example.uid] for example in examples]
+    def _encode(self, examples: Sequence[Example]) -> Tensor:
+        """(m, N·V) of the frozen vision tower."""
+        pixels = torch.stack([to_pixels(example.image, self.image_transform) for example in examples])
+        given: list[Tensor] = []
+        hook = self.projector.register_forward_pre_hook(lambda _, arguments: given.append(arguments[0]))
+        try:
+            self.model.get_image_features(pixel_values=pixels.to(self.device, self.model.dtype))
+        finally:
+            hook.remove()
+        return given[0].float().flatten(1)
+
+    @torch.no_grad()
+    def soft_tokens(self, examples: Sequence[Example]) -> Tensor:
+        """(n, N, d) float32: what the frozen vision tower and projector make of each image."""
+        features = self.features(examples).split(64)
+        return torch.cat([self.projector(part.to(self.device, self.model.dtype)).float() for part in features])
 
     def tokenise(self, question: str, answer: str | None, visual_tokens: int) -> tuple[list[int], int]:
         """Token ids of the rendered conversation, and where the answer starts; ``answer`` None leaves it open."""
@@ -95,13 +129,13 @@ class Mllm:
             rest = [*rest, self.tokenizer.eos_token_id]
         return start + rest, len(start)
 
-    def turns(self, examples: Sequence[Example]) -> Turns:
-        soft = self.soft_tokens(examples)
-        tokenised = [self.tokenise(e.question, e.answer, len(s)) for e, s in zip(examples, soft, strict=True)]
-        return Turns(soft, [tokens for tokens, _ in tokenised], [start for _, start in tokenised])
+    def turns(self, examples: Sequence[Example], visual: Tensor) -> Turns:
+        """The examples tokenised, beside what stands for their images."""
+        tokenised = [self.tokenise(e.question, e.answer, visual.shape[1]) for e in examples]
+        return Turns(visual, [tokens for tokens, _ in tokenised], [start for _, start in tokenised])
 
-    def answer_loss(self, turns: Turns, rows: Sequence[int]) -> Tensor:
-        """Mean cross-entropy of these turns' answer tokens, with whatever adapter is in place."""
+    def answer_loss(self, turns: Turns, rows: Sequence[int], soft: Tensor) -> Tensor:
+        """Mean cross-entropy of these turns' answer tokens, with whatever adapter is in place; soft (B, N, d)."""
         length = max(len(turns.tokens[row]) for row in rows)
         padding = self.tokenizer.eos_token_id
         tokens = torch.full((len(rows), length), padding, device=self.device)  # (B, L), padded on the right
@@ -112,19 +146,20 @@ class Mllm:
             tokens[i, : len(ids)] = torch.tensor(ids)
             labels[i, start : len(ids)] = tokens[i, start : len(ids)]
             mask[i, : len(ids)] = 1
-        embeds = self.embed(tokens, [turns.soft[row] for row in rows])
+        embeds = self.embed(tokens, soft)
         hidden = self.model.model.language_model(inputs_embeds=embeds, attention_mask=mask).last_hidden_state
         wanted = labels[:, 1:] != IGNORED
         logits = self.model.lm_head(hidden[:, :-1][wanted])  # only where an answer token follows
         return F.cross_entropy(logits.float(), labels[:, 1:][wanted])
 
     @torch.no_grad()
-    def answer(self, examples: Sequence[Example], batch: int = 64) -> list[str]:
-        """Greedy answers, prompts of a batch padded on the left."""
+    def answer(self, examples: Sequence[Example], see: See | None = None, batch: int = 64) -> list[str]:
+        """Greedy answers, prompts of a batch padded on the left. ``see`` gives the images' soft tokens (n, N, d)."""
+        see = see or self.soft_tokens
         answers: list[str] = []
         for chunk in _chunks(list(examples), batch):
-            soft = self.soft_tokens(chunk)
-            prompts = [self.tokenise(e.question, None, len(s))[0] for e, s in zip(chunk, soft, strict=True)]
+            soft = see(chunk)
+            prompts = [self.tokenise(e.question, None, soft.shape[1])[0] for e in chunk]
             length = max(map(len, prompts))
             tokens = torch.full((len(chunk), length), self.tokenizer.eos_token_id, device=self.device)
             mask = torch.zeros_like(tokens)
@@ -142,13 +177,13 @@ class Mllm:
             answers += self.tokenizer.batch_decode(torch.as_tensor(out), skip_special_tokens=True)
         return [answer.strip() for answer in answers]
 
-    def embed(self, tokens: Tensor, soft: Sequence[Tensor]) -> Tensor:
-        """Input embeddings (B, L, d): the tokens' own, the image placeholders replaced by the soft tokens."""
+    def embed(self, tokens: Tensor, soft: Tensor) -> Tensor:
+        """Input embeddings (B, L, d): the tokens' own, the image placeholders replaced by soft tokens (B, N, d)."""
         embeds: Tensor = self.model.get_input_embeddings()(tokens)
         places = tokens == self.model.config.image_token_id
         if places.any():
             embeds = embeds.clone()
-            embeds[places] = torch.cat([s for s in soft if len(s)]).to(embeds.dtype)
+            embeds[places] = soft.flatten(0, 1).to(embeds.device, embeds.dtype)
         return embeds
 
     def _render(self, messages: list[dict[str, Any]], *, open_ended: bool) -> str:

@@ -16,6 +16,7 @@ def load_resident(config: RunConfig, family: str, device: torch.device | str = "
     """The frozen base of this family, on the device."""
     base = config.base
     folder = resolve(base.path)
+    cache_folder = None if base.cache_folder is None else Path(base.cache_folder)
     if family == "clip":
         return ResidentClip(
             base.path,
@@ -24,7 +25,7 @@ def load_resident(config: RunConfig, family: str, device: torch.device | str = "
             pretrained=base.pretrained,
             zero_shot_template=base.zero_shot_template,
             cache_mib=base.cache_mib,
-            cache_folder=None if base.cache_folder is None else Path(base.cache_folder),
+            cache_folder=cache_folder,
         )
     dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}[base.dtype]
     return Mllm(
@@ -34,6 +35,8 @@ def load_resident(config: RunConfig, family: str, device: torch.device | str = "
         dtype=dtype,
         device=device,
         max_new_tokens=config.evaluate.max_new_tokens,
+        cache_mib=base.cache_mib,
+        cache_folder=cache_folder,
     )
 
 

@@ -19,6 +19,7 @@ every = pytest.mark.parametrize("name", METHODS)
 communicating = pytest.mark.parametrize("name", [n for n, method in METHODS.items() if not issubclass(method, Local)])
 CLASSES = ("star", "ring", "moon")
 CLIENTS = [ClientInfo("ann", 3, CLASSES), ClientInfo("bob", 1, CLASSES)]
+NEWCOMER = ClientInfo("cat", 1, CLASSES)
 
 
 def start(name: str, model: Any, seed: int = 7) -> tuple[Any, Tensors]:
@@ -61,8 +62,9 @@ def test_combining_is_the_weighted_mean_and_leaves_its_inputs_alone(name: str, r
     before = to_bytes(state)
     combined = method.combine(state, updates, ServerContext(model, CLIENTS, 7, 1, 0))
     assert to_bytes(state) == before
+    received = method.parcel(combined, NEWCOMER)
     for key, value in sent.items():
-        torch.testing.assert_close(combined[key], (3 * value + (value + 1)) / 4, rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(received[key], (3 * value + (value + 1)) / 4, rtol=1e-6, atol=1e-6)
 
 
 @communicating
@@ -96,14 +98,17 @@ def test_nothing_but_the_declared_tensors_leaves_a_client(name: str, resident: A
     loop, _ = federation(config(name, federation={"rounds": 1}), resident(name), tmp_path)
     committed = loop._round(1, None)
     initial = loop.method.initial(loop.model, loop.clients, loop.seed)
-    uploads = sorted((tmp_path / "exchange" / "train-0001-0" / "up").glob("*.safetensors"))
-    assert [path.stem for path in uploads] == [client.id for client in loop.clients]
-    for path, client in zip(uploads, loop.clients, strict=True):
+    spells = [loop.method.exchanges(client, 1, True) for client in loop.clients]
+    uploads = sorted((tmp_path / "exchange").glob("train-0001-*/up/*.safetensors"))
+    expected = [client for turn in range(max(spells)) for client in loop.clients]
+    assert [path.stem for path in uploads] == [client.id for client in expected]
+    for path, client in zip(uploads, expected, strict=True):
         data = path.read_bytes()
         tensors = load(data)
         assert to_bytes(tensors) == data
         assert schema_of(tensors) == loop.method.expected(initial, client, Turn("train", 1))
-        assert not equal(tensors, {key: initial[key] for key in tensors})
+        parcel = loop.method.parcel(initial, client)
+        assert not equal(tensors, {key: parcel[key] for key in tensors})
         report = json.loads(path.with_suffix(".json").read_text())
         assert report.keys() == {"loss", "seconds"}
     assert not equal(committed.server, initial)
@@ -133,7 +138,8 @@ def test_the_zero_shot_row_is_the_base_whatever_was_there_before(name: str, resi
         return personal.outputs(personal.prepare(examples), range(len(examples))).loss.item()
 
     before = loss(zero_shot(model, info)), zero_shot(model, info).answer(examples)
-    state = {key: torch.randn_like(value) for key, value in start(name, model)[1].items()}
+    initial = start(name, model)[1].items()
+    state = {key: torch.randn_like(value) if value.is_floating_point() else value for key, value in initial}
     personal = loop.method.build(model, info, state, None)
     assert loss(personal) != before[0]
     personal.answer(examples)

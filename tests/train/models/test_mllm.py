@@ -118,7 +118,8 @@ def test_the_loss_is_the_plain_models_over_the_answer(mllm: Mllm) -> None:
     """The batched, padded loss equals transformers' own on one turn at a time, image and all."""
     rows = EXAMPLES[:3]
     with without_adapter(mllm), torch.no_grad():
-        ours = mllm.answer_loss(mllm.turns(rows), range(3)).item()
+        soft = mllm.soft_tokens(rows)
+        ours = mllm.answer_loss(mllm.turns(rows, soft), range(3), soft).item()
         total, count = 0.0, 0
         for example in rows:
             turn, start = mllm.tokenise(example.question, example.answer, 64)

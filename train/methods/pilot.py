@@ -1,0 +1,221 @@
+"""Pilot (Xiong et al., AAAI 2025): federated instruction tuning of clients with different tasks. METHODS §3.
+
+Stage 1, in a client's first exchange, trains its task adapter ψ_t, client adapter ψ_s and LoRA. Stage 2, in every
+later one, trains ψ_t, a cross-task adapter ψ_c beside each other task's received, frozen ψ_t, a router over them, and
+LoRA; ψ_s is frozen. Uploaded are ψ_t and LoRA alone. The server makes a mean ψ_t for each task, and for each client a
+mean of the LoRAs nearest to its own.
+
+Client state: LoRA and connector under the names their files have, and ``stage``; the server's is described in
+train/methods/pilot_server.py.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from adapters_store.manifest import Trust
+from adapters_store.personal.connector import CLIENT, CONNECTOR, ROUTER, Mlp
+from train.methods.ata import adaptive_means
+from train.methods.averaging import shares, weighted_mean
+from train.methods.base import (
+    Artefact,
+    ClientInfo,
+    Method,
+    MethodOptions,
+    Outputs,
+    Personal,
+    ServerContext,
+    Turn,
+    Update,
+)
+from train.methods.pilot_losses import balance_loss, difference_loss, z_loss
+from train.methods.pilot_server import (
+    MEAN,
+    OWN,
+    group,
+    group_means,
+    is_lora,
+    lora_part,
+    put_under,
+    tasks,
+    under,
+    uploaded_part,
+)
+from train.models.connected import ConnectedPersonal, connector_part, named
+from train.models.lora import WEIGHTS, LoraOptions, adapt_, initial_lora, lora_files
+from train.models.mllm import Mllm
+from train.tensors import Schema, Tensors, from_bytes, generator, schema_of, to_bytes
+
+STAGE = "stage"
+
+
+class PilotOptions(MethodOptions):
+    name: Literal["pilot"] = "pilot"
+    lora: LoraOptions = Field(LoraOptions(), description="the adapters every client trains on the language model")
+    connector_rate: float = Field(1.0, gt=0, description="learning rate of the connector, in units of client.lr")
+    difference_weight: float = Field(0.1, ge=0, description="λ0 of L_d in stage 1")
+    difference_loss: Literal["per_image", "reference"] = Field(
+        "per_image",
+        description="L_d of each image's tokens, or of the whole batch flattened (next to nothing at 7B size)",
+    )
+    balance_weight: float = Field(0.1, ge=0, description="λ1 of L_b, which spreads tokens over the experts, in stage 2")
+    z_weight: float = Field(0.01, ge=0, description="λ2 of L_z, which keeps the router's logits small, in stage 2")
+    cross_task: bool = Field(True, description="false: no experts of other tasks (without CT-MoA)")
+    cross_task_init: Literal["zero", "projector"] = Field(
+        "zero", description="last layer of a cross-task adapter: zero, or the projector's as in the reference code"
+    )
+    client_adapter_in_stage2: bool = Field(True, description="false: ψ_s is left out after stage 1")
+    aggregation: Literal["ata", "mean"] = Field(
+        "ata", description="LoRA sent to a client: adaptive, or everybody's mean"
+    )
+    top_m: int = Field(3, ge=1, description="M, how many nearest clients' LoRAs a client's mean takes in")
+    publish: Literal["trained", "aggregated"] = Field(
+        "trained",
+        description="a client's LoRA and task adapter: as it trained them last, or as the last round made them",
+    )
+
+
+class Pilot(Method[Mllm]):
+    name: ClassVar[str] = "pilot"
+    family: ClassVar[Literal["mllm", "clip"]] = "mllm"
+    fine_tunes: ClassVar[bool] = False
+    options: PilotOptions
+    trust: ClassVar[Trust] = Trust(
+        aggregator=[
+            "LoRA factors A and B and the task adapter after each exchange",
+            "task",
+            "number of training examples",
+        ],
+        serving_host=["personal LoRA", "personal connector: task, client and cross-task adapters, router"],
+        client_only=["images", "questions and answers", "optimiser state", "client adapter and router in training"],
+    )
+
+    def initial(self, model: Mllm, clients: Sequence[ClientInfo], seed: int) -> Tensors:
+        """Every task's adapter is the base's projector."""
+        projector = model.projector_adapter()
+        lora = initial_lora(adapt_(model, self.options.lora), seed)
+        state = group(MEAN, lora)
+        for task in sorted({client.task for client in clients}):
+            state |= group(f"task/{task}/", {name.removeprefix("."): t for name, t in named("", projector).items()})
+        return state
+
+    def enrol(self, model: Mllm, client: ClientInfo, seed: int) -> Tensors:
+        """ψ_s: the projector's first layer and a small random last one. As two copies of the projector, ψ_t and ψ_s
+        would stay equal for ever: the loss is symmetric in them."""
+        projector = model.projector_adapter()
+        small = 1e-3 * torch.randn(projector.weight_2.shape, generator=generator(seed, "client adapter", client.id))
+        return named(CLIENT, Mlp(projector.weight_1, projector.bias_1, small, torch.zeros_like(projector.bias_2)))
+
+    def exchanges(self, client: ClientInfo, round: int, first: bool) -> int:
+        return 2 if first else 1
+
+    def build(self, model: Mllm, client: ClientInfo, state: Tensors, turn: Turn | None) -> Personal:
+        lora = self.options.lora
+        if turn is None or turn.kind == "personal":
+            return ConnectedPersonal(model, lora, state)
+        if int(state[STAGE]) == 1:
+            moving = [name for name in connector_part(state) if name.startswith((OWN, f"{CLIENT}."))]
+            return ConnectedPersonal(model, lora, state, moving, apart=True)
+        held = {**self._mixing(model, state), **state}
+        moving = [name for name in connector_part(held) if name.startswith(OWN) or ".cross." in name or name == ROUTER]
+        return ConnectedPersonal(model, lora, held, moving)
+
+    def _mixing(self, model: Mllm, state: Tensors) -> Tensors:
+        """What a client adds in stage 2, untrained: adapters that change nothing yet (by default), and a router that
+        mixes all experts alike."""
+        projector = model.projector_adapter()
+        start = projector
+        if self.options.cross_task_init == "zero":
+            last = torch.zeros_like(projector.weight_2), torch.zeros_like(projector.bias_2)
+            start = Mlp(projector.weight_1, projector.bias_1, *last)
+        experts = sorted(name.split(".")[1] for name in state if name.endswith(".task.linear_1.bias"))
+        added: Tensors = {}
+        for i in experts[1:]:
+            added |= named(f"experts.{i}.cross", start)
+        if added:
+            added[ROUTER] = torch.zeros(len(experts), projector.weight_1.shape[1])
+        return added
+
+    def rate(self, name: str, scheduled: float) -> float:
+        return scheduled if is_lora(name) else scheduled * self.options.connector_rate
+
+    def loss(self, outputs: Outputs, turn: Turn) -> Tensor:
+        """CE + λ0 L_d in stage 1; CE + λ1 L_b + λ2 L_z where a router mixes experts."""
+        options, extras = self.options, outputs.extras
+        if "client" in extras:
+            difference = difference_loss(extras["task"], extras["client"], options.difference_loss)
+            return outputs.loss + options.difference_weight * difference
+        if extras["logits"].shape[-1] == 1:
+            return outputs.loss
+        balance = balance_loss(extras["probabilities"])
+        return outputs.loss + options.balance_weight * balance + options.z_weight * z_loss(extras["logits"])
+
+    def upload(self, state: Tensors, turn: Turn) -> Tensors:
+        """LoRA and the client's own task adapter."""
+        return uploaded_part(state)
+
+    def expected(self, state: Tensors, client: ClientInfo, turn: Turn) -> Schema:
+        return schema_of({**under(state, MEAN), **put_under(OWN, under(state, f"task/{client.task}/"))})
+
+    def combine(self, state: Tensors, updates: Sequence[Update], context: ServerContext) -> Tensors:
+        """Every task's mean adapter, the mean LoRA, and a LoRA for each client that sent one."""
+        options = self.options
+        new = group_means(state, updates, context, options.weighting)
+        factors, examples = [lora_part(u.tensors) for u in updates], [u.examples for u in updates]
+        if options.aggregation == "ata":
+            means = adaptive_means(factors, examples, options.top_m, options.lora.alpha / options.lora.rank)
+        else:
+            means = [weighted_mean(factors, shares(examples, options.weighting))] * len(updates)
+        for update, mean in zip(updates, means, strict=True):
+            new |= put_under(f"lora/{update.client}/", mean)
+        return new
+
+    def parcel(self, state: Tensors, client: ClientInfo) -> Tensors:
+        """The client's LoRA (a newcomer: the mean), its task's adapter; once it took part, the other tasks' too."""
+        own = under(state, f"lora/{client.id}/")
+        parcel = {**(own or under(state, MEAN)), **put_under(OWN, under(state, f"task/{client.task}/"))}
+        if own and self.options.cross_task:
+            others = (task for task in tasks(state) if task != client.task)
+            for i, task in enumerate(others, start=1):
+                parcel |= put_under(f"experts.{i}.task.", under(state, f"task/{task}/"))
+        return parcel
+
+    def absorb(self, state: Tensors, parcel: Tensors, turn: Turn) -> Tensors:
+        """Keeps what is private. A client that never trained is served what it is sent, with no adapter of its own."""
+        if turn.kind == "personal":
+            if STAGE not in state:
+                return {n: t for n, t in {**state, **parcel}.items() if not n.startswith(f"{CLIENT}.")}
+            return {**state, **uploaded_part(parcel)} if self.options.publish == "aggregated" else state
+        if STAGE not in state:
+            return {**state, **uploaded_part(parcel), STAGE: torch.tensor(1)}
+        kept = state
+        if not self.options.client_adapter_in_stage2:
+            kept = {name: t for name, t in state.items() if not name.startswith(f"{CLIENT}.")}
+        return {**kept, **parcel, STAGE: torch.tensor(2)}
+
+    def publish(self, model: Mllm, client: ClientInfo, state: Tensors) -> Artefact:
+        return self._artefact("personal", model, state)
+
+    def publish_global(self, model: Mllm, clients: Sequence[ClientInfo], state: Tensors) -> Artefact:
+        """The mean LoRA, and all tasks' adapters mixed alike: for clients that never trained, on any task."""
+        shared = under(state, MEAN)
+        for i, task in enumerate(tasks(state)):
+            shared |= put_under(f"experts.{i}.task.", under(state, f"task/{task}/"))
+        return self._artefact("global", model, shared)
+
+    def restore(self, files: Mapping[str, bytes]) -> Tensors:
+        return from_bytes(files[WEIGHTS]) | from_bytes(files[CONNECTOR])
+
+    def _artefact(self, role: Literal["personal", "global"], model: Mllm, state: Tensors) -> Artefact:
+        lora = self.options.lora
+        connector = to_bytes(connector_part(state))
+        return Artefact(
+            role=role,
+            files={**lora_files(lora, model.base.name, lora_part(state)), CONNECTOR: connector},
+            prompt_template=model.prompt_template,
+            rank=lora.rank,
+            target_modules=lora.target_modules,
+        )
