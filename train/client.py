@@ -10,7 +10,7 @@ import torch
 
 from train.config import ClientConfig
 from train.data import ClientData
-from train.evaluate import Scores, evaluate
+from train.evaluate import Scores, evaluate, unseen_row
 from train.methods.base import Artefact, ClientInfo, Method, Personal, ResidentModel, Turn
 from train.models.resident import zero_shot
 from train.optimise import batches, learning_rate, optimiser, step_count
@@ -34,7 +34,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Finished:
-    """What a client publishes, and the scores on its test split by row of the results."""
+    """What a client publishes, and its scores by row of the results: on its test split, on what is unseen."""
 
     artefact: Artefact
     scores: dict[str, Scores]
@@ -72,15 +72,20 @@ class Site:
     def finish(self, client: str, state: Tensors, shared: Artefact | None, references: tuple[str, ...]) -> Finished:
         """The personal artefact of this state, and the scores of exactly its bytes beside the references'."""
         info, method = self.infos[client], self.method
+        artefact = method.publish(self.model, info, state)
+        scores = self._scores(client, "personal", self._built(info, artefact))
+        if shared is not None:
+            scores |= self._scores(client, "global", self._built(info, shared))
+        if "zero_shot" in references:
+            scores |= self._scores(client, "zero_shot", zero_shot(self.model, info))
+        return Finished(artefact, scores)
+
+    def _scores(self, client: str, row: str, personal: Personal) -> dict[str, Scores]:
+        """One row of the results, and the same row of every unseen set."""
         data = self.clients[client]
         held_out = data.test if self.split == "test" else data.val
-        artefact = method.publish(self.model, info, state)
-        scores = {"personal": evaluate(self._built(info, artefact), held_out)}
-        if shared is not None:
-            scores["global"] = evaluate(self._built(info, shared), held_out)
-        if "zero_shot" in references:
-            scores["zero_shot"] = evaluate(zero_shot(self.model, info), held_out)
-        return Finished(artefact, scores)
+        unseen = {unseen_row(kind, row): evaluate(personal, examples) for kind, examples in data.unseen.items()}
+        return {row: evaluate(personal, held_out), **unseen}
 
     def _built(self, info: ClientInfo, artefact: Artefact) -> Personal:
         return self.method.build(self.model, info, self.method.restore(artefact.files), None)

@@ -1,7 +1,7 @@
 """What a run found: ``results.json``, the table on the terminal, and ``curves.png``."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,8 @@ from rich.table import Table
 
 from train.accounting import Costs
 from train.backends.base import Ending
+from train.data.examples import UNSEEN
+from train.evaluate import Scores, unseen_row
 from train.methods.base import ClientInfo
 
 ROWS = ("zero_shot", "local", "global", "personal")
@@ -28,24 +30,20 @@ def summarise(
 
     ``costs``: those of the uploads where they were made differentially private.
     """
-    entries = []
-    for client in clients:
-        scores = dict(endings[client.id].scores)
-        if client.id in local:
-            scores["local"] = local[client.id].scores["personal"]
-        entry: dict[str, Any] = {"id": client.id, "n_train": client.examples, "n_test": n_test[client.id]}
-        entry |= {row: scores[row].mean if row in scores else None for row in ROWS}
-        private = costs.of(client.id) if costs else None
-        entry["epsilon"] = private.epsilon if private else None
-        entry["noise_multiplier"] = private.noise_multiplier if private else None
-        entry["tasks"] = {row: score.by_task for row, score in scores.items()}
-        entries.append(entry)
+    entries = [
+        _entry(client, n_test[client.id], _with_local(endings[client.id], local.get(client.id)), costs)
+        for client in clients
+    ]
     turns = [line for line in metrics if line["phase"] in ("train", "personal")]
+    unseen = {kind: [entry["unseen"][kind] for entry in entries if kind in entry["unseen"]] for kind in UNSEEN}
     return {
         **run,
         "clients": entries,
-        "mean": {row: _over(entries, row, lambda values: sum(values) / len(values)) for row in ROWS},
-        "worst": {row: _over(entries, row, min) for row in ROWS},
+        "mean": _over(entries, _mean),
+        "worst": _over(entries, min),
+        "tasks": _by_name(entries, "tasks"),
+        "metrics": _by_name(entries, "metrics"),
+        "unseen": {kind: {"mean": _over(of, _mean), "worst": _over(of, min)} for kind, of in unseen.items() if of},
         "bytes_up": sum(line["bytes_up"] for line in turns),
         "bytes_down": sum(line["bytes_down"] for line in turns),
         "seconds": round(sum(line["seconds"] for line in turns), 3),
@@ -53,19 +51,70 @@ def summarise(
     }
 
 
-def _over(entries: Sequence[Mapping[str, Any]], row: str, reduce: Any) -> float | None:
-    values = [entry[row] for entry in entries]
-    return None if None in values else float(reduce(values))
+def _with_local(ending: Ending, local: Ending | None) -> dict[str, Scores]:
+    """A client's scores by row, with what it reached alone as the row `local`."""
+    alone = {name.replace("personal", "local"): scores for name, scores in local.scores.items()} if local else {}
+    return {**ending.scores, **alone}
+
+
+def _entry(client: ClientInfo, n_test: int, scores: Mapping[str, Scores], costs: Costs | None) -> dict[str, Any]:
+    private = costs.of(client.id) if costs else None
+    measured = [row for row in ROWS if row in scores]
+    kinds = [kind for kind in UNSEEN if unseen_row(kind, "personal") in scores]
+    return {
+        "id": client.id,
+        "n_train": client.examples,
+        "n_test": n_test,
+        **{row: scores[row].mean if row in measured else None for row in ROWS},
+        "epsilon": private.epsilon if private else None,
+        "noise_multiplier": private.noise_multiplier if private else None,
+        "tasks": {row: scores[row].by_task for row in measured},
+        "metrics": {row: scores[row].metrics for row in measured},
+        "unseen": {
+            kind: {row: scores[unseen_row(kind, row)].mean if row in measured else None for row in ROWS}
+            for kind in kinds
+        },
+    }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _over(
+    entries: Sequence[Mapping[str, float | None]], reduce: Callable[[list[float]], float]
+) -> dict[str, float | None]:
+    """Every row reduced over these clients; null where it is for one of them."""
+    columns = {row: [entry[row] for entry in entries] for row in ROWS}
+    numbers = {row: [value for value in column if value is not None] for row, column in columns.items()}
+    return {row: reduce(numbers[row]) if len(numbers[row]) == len(entries) else None for row in ROWS}
+
+
+def _by_name(entries: Sequence[Mapping[str, Any]], key: str) -> dict[str, dict[str, float | None]]:
+    """For each task or metric that is there, every row's mean over the clients that have it."""
+    names = sorted({name for entry in entries for name in entry[key]["personal"]})
+    return {
+        name: _over(
+            [
+                {row: entry[key].get(row, {}).get(name) for row in ROWS}
+                for entry in entries
+                if name in entry[key]["personal"]
+            ],
+            _mean,
+        )
+        for name in names
+    }
 
 
 def table(results: Mapping[str, Any]) -> Table:
-    """Test accuracy in per cent, a line a client."""
+    """Test accuracy in per cent, a line a client; then their mean and worst, and the mean of what is unseen."""
     drawn = Table(title=f"{results['method']}: test accuracy, %")
     drawn.add_column("client")
     for row in ROWS:
         drawn.add_column(row.replace("_", "-"), justify="right")
     lines = [(client["id"], client) for client in results["clients"]]
-    for name, values in [*lines, ("mean", results["mean"]), ("worst", results["worst"])]:
+    unseen = [(f"unseen {kind}", found["mean"]) for kind, found in results["unseen"].items()]
+    for name, values in [*lines, ("mean", results["mean"]), ("worst", results["worst"]), *unseen]:
         drawn.add_row(name, *("–" if values[row] is None else f"{100 * values[row]:.1f}" for row in ROWS))
     return drawn
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from train.data.config import DataConfig
+from train.data.config import DataConfig, Task, TaskStyle
 from train.data.digits import Rows, divide, hand_out, handwritten
 from train.data.draw import questions
 from train.data.examples import SPLITS, ClientData, Example
@@ -14,8 +14,8 @@ from train.data.vocabulary import HANDWRITING
 class Lot(NamedTuple):
     """What one client is about."""
 
-    style: str
-    tasks: tuple[str, ...]
+    style: TaskStyle
+    tasks: tuple[Task, ...]
 
 
 def build_asked(config: DataConfig, seed: int) -> list[ClientData]:
@@ -67,7 +67,7 @@ def _read(config: DataConfig, share: tuple[Rows, Rows]) -> tuple[tuple[Example, 
 def _unseen(
     config: DataConfig, lot: Lot, key: tuple[int, int], name: str, share: tuple[Rows, Rows] | None
 ) -> Iterator[tuple[str, tuple[Example, ...]]]:
-    """The client's task in a style that nobody has for it; tasks that nobody has, in the client's own style."""
+    """By kind of UNSEEN, where the configuration asks for it."""
     size, style = config.unseen_per_client, config.unseen_styles.get(lot.tasks[0])
     if style == HANDWRITING and share is not None:
         yield "style", handwritten(share[1][:size])

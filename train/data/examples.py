@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 SPLITS: Final = ("train", "val", "test")
+UNSEEN: Final = ("style", "task")
+"""Kinds of examples of what nobody trains: the client's task in another style; other tasks in the client's style."""
 
 
 def read_image(path: Path) -> NDArray[np.uint8]:
@@ -69,4 +71,4 @@ class ClientData:
     note: str
     """What sets this client apart, for people."""
     unseen: Mapping[str, tuple[Example, ...]] = field(default_factory=dict)
-    """Examples of what nobody trains: `style`, the client's task in another style; `task`, other tasks in its own."""
+    """Examples of what nobody trains, by kind of UNSEEN."""

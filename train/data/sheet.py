@@ -41,15 +41,17 @@ def _tile(sheet: Image.Image, example: Example, x: int, y: int) -> None:
 
 
 def contact_sheet(client: ClientData, per_split: int = 8) -> Image.Image:
-    """The first examples of every split, a heading above each."""
+    """The first examples of every split and of what is unseen, a heading above each."""
+    splits = {"training": client.train, "validation": client.val, "test": client.test}
+    splits |= {f"unseen {kind}": examples for kind, examples in client.unseen.items()}
     rows = -(-per_split // COLUMNS)
-    height = 3 * (28 + rows * (TILE + CAPTION)) + 28
+    height = len(splits) * (28 + rows * (TILE + CAPTION)) + 28
     sheet = Image.new("RGB", (COLUMNS * (TILE + MARGIN) + MARGIN, height), "white")
     draw = ImageDraw.Draw(sheet)
     heading = ImageFont.load_default(16)
     draw.text((MARGIN, 4), f"{client.id}  ({client.note})", fill="black", font=heading)
     y = 28
-    for name, examples in (("training", client.train), ("validation", client.val), ("test", client.test)):
+    for name, examples in splits.items():
         draw.text((MARGIN, y + 4), f"{name}: {len(examples)} examples", fill="black", font=heading)
         for i, example in enumerate(examples[:per_split]):
             row, column = divmod(i, COLUMNS)
