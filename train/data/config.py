@@ -5,6 +5,7 @@ from typing import Annotated, Final, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from train.data.readers import DOMAINS
+from train.data.sources import Source
 from train.data.tasks import check_tasks
 from train.data.vocabulary import COLOURS, DIGITS, SHAPES
 
@@ -18,6 +19,7 @@ Name = Literal[
     "scenes",
     "digits",
     "folder",
+    "instructions",
     "caltech101",
     "dtd",
     "flowers102",
@@ -28,7 +30,7 @@ Name = Literal[
     "domainnet",
     "office_caltech10",
 ]
-IMAGE_SETS: Final = get_args(Name)[3:]
+IMAGE_SETS: Final = get_args(Name)[4:]
 """Public data sets, read from a local folder."""
 
 
@@ -39,13 +41,18 @@ class DataConfig(BaseModel):
 
     name: Name = Field(
         "scenes",
-        description="scenes: rendered; digits: scikit-learn's; folder: your own; others: the public data set of that"
-        " name, for task classify; the last two kinds lie under path",
+        description="scenes: rendered; digits: scikit-learn's; folder: your own; instructions: what sources names; others:"
+        " the public data set of that name, for task classify; folder and these lie under path",
     )
     path: str | None = Field(
         None,
         description="folder: one sub-folder a client, see train/data/folder.py, where the other fields do not count;"
         " public data sets: the root folder, see train/data/readers",
+    )
+    sources: tuple[Source, ...] = Field(
+        (),
+        description="instructions: a list of {format, path, images, clients, question, task}, see train/data/sources.py;"
+        " of the other fields only train_per_client, val_per_client and test_per_client count",
     )
     clients: Annotated[int, Field(ge=1, le=1000, description="number of clients")] = 4
     partition: Partition = Field(
@@ -107,7 +114,7 @@ class DataConfig(BaseModel):
         return "classify" in self.tasks
 
     @property
-    def taught(self) -> dict[str, tuple[str, ...]]:
+    def taught(self) -> dict[Task, tuple[TaskStyle, ...]]:
         """The styles of every task that is trained; of embedded data without classes."""
         return {**self.task_styles} or dict.fromkeys(self.tasks, self.styles)
 
@@ -118,6 +125,17 @@ class DataConfig(BaseModel):
                 f"path: found {self.path!r} with name {self.name!r}; path and the name 'folder' or that of a public"
                 " data set need each other"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _sources(self) -> "DataConfig":
+        if (self.name == "instructions") != bool(self.sources):
+            raise ValueError(
+                f"sources: found {len(self.sources)} with name {self.name!r}; sources and the name 'instructions' need"
+                " each other"
+            )
+        if self.sources and self.classify:
+            raise ValueError(f"tasks: found {list(self.tasks)}, instructions have the tasks of their sources")
         return self
 
     @model_validator(mode="after")
@@ -134,7 +152,7 @@ class DataConfig(BaseModel):
 
     @model_validator(mode="after")
     def _partition(self) -> "DataConfig":
-        if self.name == "folder":
+        if self.name in ("folder", "instructions"):
             return self
         allowed = _partitions(self.name)
         if self.partition not in allowed:

@@ -12,6 +12,7 @@ from train.data.draw import Key, generators, paint
 from train.data.examples import SPLITS, ClientData, Example
 from train.data.folder import build_folder
 from train.data.image_sets import build_image_set
+from train.data.instructions import build_instructions
 from train.data.partition import client_ids, dirichlet_shares, pathological, take_turns
 from train.data.scenes import single_objects
 from train.data.vocabulary import COLOURS, SHAPES, object_name
@@ -22,6 +23,8 @@ def build(config: DataConfig, seed: int) -> list[ClientData]:
     if config.path is not None:
         root = resolve(config.path)
         return build_folder(root) if config.name == "folder" else build_image_set(config, root, seed)
+    if config.sources:
+        return build_instructions(config, seed)
     if config.name == "digits":
         return build_digits(config, seed)
     return _build_classes(config, seed) if config.classify else build_asked(config, seed)
