@@ -41,8 +41,8 @@ class DataConfig(BaseModel):
 
     name: Name = Field(
         "scenes",
-        description="scenes: rendered; digits: scikit-learn's; folder: your own; instructions: what sources names; others:"
-        " the public data set of that name, for task classify; folder and these lie under path",
+        description="scenes: rendered; digits: scikit-learn's; folder: your own; instructions: what sources names;"
+        " others: the public data set of that name, for task classify; folder and these lie under path",
     )
     path: str | None = Field(
         None,
@@ -51,8 +51,8 @@ class DataConfig(BaseModel):
     )
     sources: tuple[Source, ...] = Field(
         (),
-        description="instructions: a list of {format, path, images, clients, question, task}, see train/data/sources.py;"
-        " of the other fields only train_per_client, val_per_client and test_per_client count",
+        description="instructions: a list of {format, path, clients, …}, see train/data/sources.py; of the other fields"
+        " only train_per_client, val_per_client and test_per_client count",
     )
     clients: Annotated[int, Field(ge=1, le=1000, description="number of clients")] = 4
     partition: Partition = Field(

@@ -1,8 +1,8 @@
 """A federation from instruction data in local folders: each source's images divided among clients of its own.
 
 An image is at one client and in one split, also where several sources share a folder of images; copies under other
-names are not noticed. The data's own test and validation splits are kept; where one is missing, at most one training image in
-``HELD_OUT`` goes there, by seed. A client's examples are drawn from its images.
+names are not noticed. The data's own test and validation splits are kept; where one is missing, at most one training
+image in ``HELD_OUT`` goes there, by seed. A client's examples are drawn from its images.
 """
 
 from collections.abc import Callable, Sequence

@@ -107,12 +107,17 @@ def _listed(path: Path) -> Listed:
 
 
 def _listed_or_own(listed: dict[int, Any], ref: Any, key: str, where: str) -> Any:
-    """What instances.json tells of the entry's image or object; the entry itself where it tells nothing."""
-    return listed.get(get(ref, key, int, where), ref) if key in ref else ref
+    """What instances.json tells of the entry's image or object; the entry itself where there is no such file."""
+    if not listed or key not in ref:
+        return ref
+    number = get(ref, key, int, where)
+    if number not in listed:
+        raise ValueError(f"data.sources: {where} has {key} {number}, which instances.json does not list")
+    return listed[number]
 
 
 def _sentence(sentence: Any, where: str) -> str:
-    key = "raw" if isinstance(sentence, dict) and "sent" not in sentence else "sent"
+    key = "raw" if isinstance(sentence, dict) and "raw" in sentence and "sent" not in sentence else "sent"
     return get(sentence, key, str, f"{where}, sentences").strip()
 
 

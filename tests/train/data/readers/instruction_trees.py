@@ -22,7 +22,7 @@ def llava_tree(root: Path, images: int = 10, turns: int = 2, first: int = 0) -> 
             said(f"<image>\nQuestion {t} of {i}?" if t == 0 else f"Question {t} of {i}?", f"Answer {t} of {i}.")
             for t in range(turns)
         ]
-        records.append({"id": str(i), "image": name, "conversations": sum(pairs, [])})
+        records.append({"id": str(i), "image": name, "conversations": [turn for pair in pairs for turn in pair]})
     write_json(root / "llava_instruct_150k.json", records)
     return root
 

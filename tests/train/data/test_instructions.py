@@ -1,0 +1,132 @@
+"""A federation of instruction data: who gets which images, and what is refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from tests.train.data.readers.instruction_trees import captions_tree, llava_tree, ref_tree, vqa_tree
+from train.data import ClientData, DataConfig, Example, build
+
+SIZES = {"train_per_client": 1000, "val_per_client": 1000, "test_per_client": 1000}
+
+
+def federation(*sources: dict[str, Any], **settings: Any) -> DataConfig:
+    return DataConfig.model_validate({"name": "instructions", "sources": sources, **SIZES, **settings})
+
+
+def files(examples: tuple[Example, ...]) -> set[Path]:
+    return {example.source for example in examples if isinstance(example.source, Path)}
+
+
+def parts(clients: list[ClientData]) -> list[set[Path]]:
+    return [files(part) for client in clients for part in (client.train, client.val, client.test)]
+
+
+@pytest.fixture
+def four(tmp_path: Path) -> tuple[dict[str, Any], ...]:
+    return (
+        {"format": "llava_instruct", "path": str(llava_tree(tmp_path / "llava")), "clients": 2},
+        {"format": "coco_captions", "path": str(captions_tree(tmp_path / "coco"))},
+        {"format": "vqav2", "path": str(vqa_tree(tmp_path / "vqa")), "clients": 2},
+        {"format": "refcoco", "path": str(ref_tree(tmp_path / "refcoco"))},
+    )
+
+
+def test_each_source_has_clients_of_its_own_with_one_task(four: tuple[dict[str, Any], ...]) -> None:
+    clients = build(federation(*four), 0)
+    assert [client.id for client in clients] == [f"client-{i:02d}" for i in range(6)]
+    tasks = [{e.task for e in (*c.train, *c.val, *c.test)} for c in clients]
+    assert tasks == [{"instruct"}, {"instruct"}, {"caption"}, {"vqa"}, {"vqa"}, {"ground"}]
+    assert all(client.class_names == () and client.train and client.test for client in clients)
+    assert clients[0].note.endswith("llava; 1 records without image left out")
+    assert clients[0].train[0].image.shape == (5, 6, 3)
+    examples = [example for c in clients for part in (c.train, c.val, c.test) for example in part]
+    assert len({example.uid for example in examples}) == len(examples) == 20 + 18 + 18 + 22
+
+
+def test_no_image_is_at_two_clients_or_in_two_splits(four: tuple[dict[str, Any], ...]) -> None:
+    found = parts(build(federation(*four), 0))
+    assert len(set.union(*found)) == sum(map(len, found)) == 10 + 9 + 9 + 11
+
+
+def test_nor_where_two_sources_share_their_images(tmp_path: Path) -> None:
+    vqa_tree(tmp_path / "vqa", images=False)
+    ref_tree(tmp_path / "refcoco", {"train": 6, "test": 6})
+    (tmp_path / "link").symlink_to(tmp_path / "refcoco")
+    (tmp_path / "vqa" / "v2_OpenEnded_mscoco_val2014_questions.json").unlink()
+    config = federation(
+        {"format": "refcoco", "path": str(tmp_path / "refcoco")},
+        {"format": "vqav2", "path": str(tmp_path / "vqa"), "images": str(tmp_path / "link")},
+    )
+    clients = build(config, 0)
+    found = parts(clients)
+    assert len(set.union(*found)) == sum(map(len, found)) == 12
+    assert [len(files(client.train)) + len(files(client.val)) for client in clients] == [3, 3 - 1]
+
+
+def test_equal_seeds_give_equal_clients_and_others_do_not(four: tuple[dict[str, Any], ...]) -> None:
+    config = federation(*four)
+    assert build(config, 3) == build(config, 3)
+    assert build(config, 3) != build(config, 4)
+
+
+def test_own_splits_are_kept(four: tuple[dict[str, Any], ...]) -> None:
+    caption, ground = build(federation(four[1], four[3]), 0)
+    assert {path.parent.name for path in files(caption.test)} == {"val2017"}
+    assert {path.parent.name for path in files(caption.train) | files(caption.val)} == {"train2017"}
+    assert (len(files(caption.train)), len(files(caption.val)), len(files(caption.test))) == (5, 1, 3)
+    numbers = [sorted(int(path.stem[-2:]) for path in files(part)) for part in (ground.train, ground.val, ground.test)]
+    assert numbers == [list(range(6)), [6, 7], [8, 9, 10]]
+
+
+def test_an_image_in_two_own_splits_is_in_the_last_alone(tmp_path: Path) -> None:
+    root = ref_tree(tmp_path)
+    refs = json.loads((root / "refs.json").read_text())
+    refs += [{**refs[0], "split": "testA"}, {**refs[8], "split": "train"}]
+    (root / "refs.json").write_text(json.dumps(refs))
+    (client,) = build(federation({"format": "refcoco", "path": str(root)}), 0)
+    assert sorted(int(path.stem[-2:]) for path in files(client.train)) == [1, 2, 3, 4, 5]
+    assert sorted(int(path.stem[-2:]) for path in files(client.test)) == [0, 8, 9, 10]
+    assert (len(client.train), len(client.test)) == (10, 8)
+
+
+@pytest.mark.parametrize(
+    ("limits", "sizes"), [((3, 2, 1), (3, 2, 1)), ((1000, 0, 1), (18, 0, 1)), ((1000, 1000, 1000), (14, 2, 4))]
+)
+def test_limits(tmp_path: Path, limits: tuple[int, int, int], sizes: tuple[int, int, int]) -> None:
+    """Without splits of their own at most a fifth of the images is for test, a fifth of the rest for validation."""
+    settings = dict(zip(SIZES, limits, strict=True))
+    (client,) = build(federation({"format": "llava_instruct", "path": str(llava_tree(tmp_path))}, **settings), 0)
+    assert (len(client.train), len(client.val), len(client.test)) == sizes
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({}, "sources: found 0 with name 'instructions'"),
+        ({"name": "scenes", "sources": [{"format": "vqav2", "path": "x"}]}, "sources: found 1 with name 'scenes'"),
+        ({"sources": [{"format": "vqav2", "path": "x"}], "tasks": ["classify"]}, "have the tasks of their sources"),
+        ({"sources": [{"format": "vqav3", "path": "x"}]}, "'llava_instruct', 'coco_captions', 'vqav2' or 'refcoco'"),
+        ({"sources": [{"format": "vqav2", "path": "x", "clients": 0}]}, "greater than or equal to 1"),
+        ({"sources": [{"format": "vqav2", "path": "x", "folder": "y"}]}, "Extra inputs"),
+        ({"sources": [{"format": "vqav2", "path": "x", "task": "ocr"}]}, "task: found 'ocr' with format 'vqav2'"),
+        ({"sources": [{"format": "llava_instruct", "path": "x", "task": "ground"}]}, "any but 'ground'"),
+        ({"sources": [{"format": "refcoco", "path": "x", "question": "Where?"}]}, "lacks {}, the place of"),
+    ],
+)
+def test_settings_that_are_refused(settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        DataConfig.model_validate({"name": "instructions", **settings})
+    assert sentence in str(refused.value)
+
+
+def test_too_many_clients_and_a_missing_image(tmp_path: Path) -> None:
+    source = {"format": "llava_instruct", "path": str(llava_tree(tmp_path, images=3))}
+    with pytest.raises(ValueError, match=r"^data\.sources\.0\.clients: found 4 for .* no training or no test image$"):
+        build(federation({**source, "clients": 4}), 0)
+    (tmp_path / "train2017" / "000000000002.jpg").unlink()
+    with pytest.raises(ValueError, match=r"^data\.sources: .*000000000002\.jpg is missing, though the annotations"):
+        build(federation(source), 0)
