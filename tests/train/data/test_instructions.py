@@ -5,10 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from pydantic import ValidationError
 
+from adapters_store.paths import PROJECT_ROOT
 from tests.train.data.readers.instruction_trees import captions_tree, llava_tree, ref_tree, vqa_tree
+from train.config import RunConfig
 from train.data import ClientData, DataConfig, Example, build
+from train.methods.pilot import PilotOptions
 
 SIZES = {"train_per_client": 1000, "val_per_client": 1000, "test_per_client": 1000}
 
@@ -130,3 +134,15 @@ def test_too_many_clients_and_a_missing_image(tmp_path: Path) -> None:
     (tmp_path / "train2017" / "000000000002.jpg").unlink()
     with pytest.raises(ValueError, match=r"^data\.sources: .*000000000002\.jpg is missing, though the annotations"):
         build(federation(source), 0)
+
+
+def test_the_configuration_of_pilots_paper_has_its_settings() -> None:
+    path = PROJECT_ROOT / "train" / "configs" / "paper" / "pilot_llava15_7b.yaml"
+    config = RunConfig.model_validate(yaml.safe_load(path.read_text()))
+    assert isinstance(config.method, PilotOptions)
+    assert (config.method.lora.rank, config.method.lora.alpha) == (64, 128)
+    assert (config.federation.rounds, config.client.local_epochs, config.client.batch_size) == (3, 1, 16 * 2)
+    assert (config.client.lr, config.client.lr * config.method.connector_rate) == (2e-5, 4e-5)
+    weights = config.method.difference_weight, config.method.balance_weight, config.method.z_weight
+    assert weights == (0.1, 0.1, 0.01)
+    assert {source.asks for source in config.data.sources} == {"instruct", "caption", "vqa", "ground"}
