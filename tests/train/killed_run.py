@@ -1,4 +1,7 @@
-"""Runs train/fed.py's ``main`` and kills this process with SIGKILL in one phase of round 2: a power cut on demand."""
+"""Runs train/fed.py's ``main`` and kills this process with SIGKILL in one phase of round 2: a power cut on demand.
+
+Phase ``pilot`` kills a run of Pilot before the optimiser step of the given number.
+"""
 
 import os
 import signal
@@ -12,6 +15,7 @@ from train import checkpoint, fed
 from train.backends import local
 from train.methods.base import Method
 from train.methods.fedit import FedIT
+from train.methods.pilot import Pilot
 from train.methods.promptfl import PromptFL
 
 
@@ -50,9 +54,11 @@ def before_rename(folder: Path) -> None:
 
 
 write, sync = local._write, checkpoint._sync
-phase, steps_in_round_one, *arguments = sys.argv[1:]
+phase, steps, *arguments = sys.argv[1:]  # steps: how many round 1 has
 if phase == "train":
-    Method.loss = before(Method.loss, int(steps_in_round_one) + 2)  # type: ignore[method-assign]
+    Method.loss = before(Method.loss, int(steps) + 2)  # type: ignore[method-assign]
+elif phase == "pilot":
+    Pilot.loss = before(Pilot.loss, int(steps))  # type: ignore[method-assign]
 elif phase == "upload":
     local._write = half_written
 elif phase == "aggregate":

@@ -2,6 +2,7 @@
 
 Every client trains A and B on the frozen 4-bit language model and uploads both; the server averages each factor,
 Ā = Σ p_k A_k and B̄ = Σ p_k B_k. The mean of products is not the product of means: ``diagnose`` says how far off.
+With ``connector`` the projector is trained and averaged beside them, as Pilot's baseline has it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,14 +22,19 @@ from train.methods.base import (
     Turn,
     Update,
 )
-from train.models.lora import WEIGHTS, LoraOptions, LoraPersonal, adapt_, initial_lora, lora_files
+from train.models.connected import ConnectedPersonal, connector_part, mllm_artefact, named, read_mllm
+from train.models.lora import LoraOptions, LoraPersonal, adapt_, initial_lora
 from train.models.mllm import Mllm
-from train.tensors import Tensors, from_bytes
+from train.tensors import Tensors
+
+ADAPTER = "experts.0.task"
+"""The one adapter of a connector that is averaged whole."""
 
 
 class FedITOptions(MethodOptions):
     name: Literal["fedit"] = "fedit"
     lora: LoraOptions = Field(LoraOptions(), description="the adapters every client trains")
+    connector: bool = Field(False, description="train and average the connector too, from the base's projector")
 
 
 class FedIT(Method[Mllm]):
@@ -42,10 +48,14 @@ class FedIT(Method[Mllm]):
     )
 
     def initial(self, model: Mllm, clients: Sequence[ClientInfo], seed: int) -> Tensors:
-        return initial_lora(adapt_(model, self.options.lora), seed)
+        lora = initial_lora(adapt_(model, self.options.lora), seed)
+        return lora | named(ADAPTER, model.projector_adapter()) if self.options.connector else lora
 
     def build(self, model: Mllm, client: ClientInfo, state: Tensors, turn: Turn | None) -> Personal:
-        return LoraPersonal(model, self.options.lora, state)
+        connector = connector_part(state)
+        if not connector:
+            return LoraPersonal(model, self.options.lora, state)
+        return ConnectedPersonal(model, self.options.lora, state, connector)
 
     def diagnose(self, state: Tensors, updates: Sequence[Update]) -> dict[str, float]:
         """``aggregation_error``: ‖B̄Ā − U‖_F / ‖U‖_F over all adapted layers, U = Σ p_k B_k A_k."""
@@ -59,20 +69,10 @@ class FedIT(Method[Mllm]):
         return {"aggregation_error": (off / norm) ** 0.5 if norm else 0.0}
 
     def publish(self, model: Mllm, client: ClientInfo, state: Tensors) -> Artefact:
-        return self._artefact("personal", model, state)
+        return mllm_artefact("personal", model, self.options.lora, state)
 
     def publish_global(self, model: Mllm, clients: Sequence[ClientInfo], state: Tensors) -> Artefact:
-        return self._artefact("global", model, state)
+        return mllm_artefact("global", model, self.options.lora, state)
 
     def restore(self, files: Mapping[str, bytes]) -> Tensors:
-        return from_bytes(files[WEIGHTS])
-
-    def _artefact(self, role: Literal["personal", "global"], model: Mllm, state: Tensors) -> Artefact:
-        lora = self.options.lora
-        return Artefact(
-            role=role,
-            files=lora_files(lora, model.base.name, state),
-            prompt_template=model.prompt_template,
-            rank=lora.rank,
-            target_modules=lora.target_modules,
-        )
+        return read_mllm(files)

@@ -17,7 +17,7 @@ from pydantic import Field
 from torch import Tensor
 
 from adapters_store.manifest import Trust
-from adapters_store.personal.connector import CLIENT, CONNECTOR, ROUTER, Mlp
+from adapters_store.personal.connector import CLIENT, ROUTER, Mlp
 from train.methods.ata import adaptive_means
 from train.methods.averaging import shares, weighted_mean
 from train.methods.base import (
@@ -37,17 +37,16 @@ from train.methods.pilot_server import (
     OWN,
     group,
     group_means,
-    is_lora,
     lora_part,
     put_under,
     tasks,
     under,
     uploaded_part,
 )
-from train.models.connected import ConnectedPersonal, connector_part, named
-from train.models.lora import WEIGHTS, LoraOptions, adapt_, initial_lora, lora_files
+from train.models.connected import ConnectedPersonal, connector_part, mllm_artefact, named, read_mllm
+from train.models.lora import LoraOptions, adapt_, initial_lora, is_lora
 from train.models.mllm import Mllm
-from train.tensors import Schema, Tensors, from_bytes, generator, schema_of, to_bytes
+from train.tensors import Schema, Tensors, generator, schema_of
 
 STAGE = "stage"
 
@@ -197,25 +196,14 @@ class Pilot(Method[Mllm]):
         return {**kept, **parcel, STAGE: torch.tensor(2)}
 
     def publish(self, model: Mllm, client: ClientInfo, state: Tensors) -> Artefact:
-        return self._artefact("personal", model, state)
+        return mllm_artefact("personal", model, self.options.lora, state)
 
     def publish_global(self, model: Mllm, clients: Sequence[ClientInfo], state: Tensors) -> Artefact:
         """The mean LoRA, and all tasks' adapters mixed alike: for clients that never trained, on any task."""
         shared = under(state, MEAN)
         for i, task in enumerate(tasks(state)):
             shared |= put_under(f"experts.{i}.task.", under(state, f"task/{task}/"))
-        return self._artefact("global", model, shared)
+        return mllm_artefact("global", model, self.options.lora, shared)
 
     def restore(self, files: Mapping[str, bytes]) -> Tensors:
-        return from_bytes(files[WEIGHTS]) | from_bytes(files[CONNECTOR])
-
-    def _artefact(self, role: Literal["personal", "global"], model: Mllm, state: Tensors) -> Artefact:
-        lora = self.options.lora
-        connector = to_bytes(connector_part(state))
-        return Artefact(
-            role=role,
-            files={**lora_files(lora, model.base.name, lora_part(state)), CONNECTOR: connector},
-            prompt_template=model.prompt_template,
-            rank=lora.rank,
-            target_modules=lora.target_modules,
-        )
+        return read_mllm(files)

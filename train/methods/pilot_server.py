@@ -13,6 +13,7 @@ from torch import Tensor
 
 from train.methods.averaging import weighted_mean
 from train.methods.base import ServerContext, Update
+from train.models.lora import is_lora
 from train.tensors import Tensors
 
 MEAN = "mean/"
@@ -89,7 +90,3 @@ def lora_part(tensors: Mapping[str, Tensor]) -> Tensors:
 def uploaded_part(tensors: Mapping[str, Tensor]) -> Tensors:
     """What Pilot lets leave a client: LoRA and the client's own task adapter."""
     return {name: tensor for name, tensor in tensors.items() if is_lora(name) or name.startswith(OWN)}
-
-
-def is_lora(name: str) -> bool:
-    return ".lora_A." in name or ".lora_B." in name

@@ -1,16 +1,17 @@
 """LoRA on the language model and a trained connector in the projector's place: what Pilot and FedIT's variant train."""
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Literal
 
 import torch
 from torch import Generator, Tensor, nn
 
-from adapters_store.personal.connector import CLIENT, PARTS, ROUTER, Mlp, mixture, read_connector, stack
+from adapters_store.personal.connector import CLIENT, CONNECTOR, PARTS, ROUTER, Mlp, mixture, read_connector, stack
 from train.data import Example
-from train.methods.base import Outputs
-from train.models.lora import LoraOptions, LoraPersonal
+from train.methods.base import Artefact, Outputs
+from train.models.lora import WEIGHTS, LoraOptions, LoraPersonal, is_lora, lora_files
 from train.models.mllm import Mllm, Turns
-from train.tensors import Tensors
+from train.tensors import Tensors, from_bytes, to_bytes
 
 
 class ConnectedPersonal(LoraPersonal):
@@ -70,3 +71,21 @@ def connector_part(tensors: Mapping[str, Tensor]) -> Tensors:
 def named(prefix: str, adapter: Mlp) -> Tensors:
     """The adapter's tensors as ``prefix.linear_1.weight`` and so on."""
     return {f"{prefix}.{part}": tensor for part, tensor in zip(PARTS, adapter, strict=True)}
+
+
+def mllm_artefact(role: Literal["personal", "global"], model: Mllm, lora: LoraOptions, state: Tensors) -> Artefact:
+    """The LoRA of this state as PEFT's files, and its connector's file where it has one."""
+    files = lora_files(lora, model.base.name, {name: tensor for name, tensor in state.items() if is_lora(name)})
+    connector = connector_part(state)
+    return Artefact(
+        role=role,
+        files={**files, CONNECTOR: to_bytes(connector)} if connector else files,
+        prompt_template=model.prompt_template,
+        rank=lora.rank,
+        target_modules=lora.target_modules,
+    )
+
+
+def read_mllm(files: Mapping[str, bytes]) -> Tensors:
+    """The tensors in an artefact's files."""
+    return {name: t for file in (WEIGHTS, CONNECTOR) if file in files for name, t in from_bytes(files[file]).items()}

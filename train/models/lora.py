@@ -94,6 +94,11 @@ def lora_parameters(model: "PeftModel") -> dict[str, nn.Parameter]:
     return dict(sorted(named.items()))
 
 
+def is_lora(name: str) -> bool:
+    """Whether a tensor of this name is a LoRA factor."""
+    return ".lora_A." in name or ".lora_B." in name
+
+
 def put_(parameters: Mapping[str, nn.Parameter], tensors: Tensors) -> None:
     """Copies the tensors into the parameters of the same names."""
     with torch.no_grad():

@@ -7,12 +7,13 @@ import torch
 from peft import PeftModel
 
 from adapters_store.paths import resolve
-from tests.train.small import config
+from adapters_store.personal.connector import CONNECTOR, PARTS
+from tests.train.small import config, federation
 from train.methods.base import ClientInfo, ServerContext, Update
 from train.methods.fedit import FedIT, FedITOptions
 from train.models.lora import LoraOptions, LoraPersonal
 from train.models.mllm import Mllm, load_llava
-from train.tensors import Tensors
+from train.tensors import Tensors, from_bytes, read
 
 A, B = "x.lora_A.weight", "x.lora_B.weight"
 
@@ -71,3 +72,15 @@ def test_another_rank_replaces_the_adapter(mllm: Mllm) -> None:
     method.build(mllm, ClientInfo("ann", 1), method.initial(mllm, [], 3), None)  # B = 0: the base
     with torch.no_grad():
         torch.testing.assert_close(mllm.model(input_ids=ids).logits, plain(input_ids=ids).logits, rtol=0, atol=1e-5)
+
+
+def test_with_a_connector_the_projector_is_trained_averaged_and_published(mllm: Mllm, tmp_path: Path) -> None:
+    loop, _ = federation(config("fedit", method={"connector": True}), mllm, tmp_path)
+    shared = loop.method.publish_global(mllm, loop.clients, loop._round(1, None).server)
+    average = from_bytes(shared.files[CONNECTOR])
+    sent = [read(path) for path in sorted((tmp_path / "exchange" / "train-0001-0" / "up").glob("*.safetensors"))]
+    start = dict(zip(PARTS, mllm.projector_adapter(), strict=True))
+    for part, projector in start.items():
+        name = f"experts.0.task.{part}"
+        assert not torch.equal(average[name], projector)
+        torch.testing.assert_close(average[name], (sent[0][name] + sent[1][name]) / 2)
