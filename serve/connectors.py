@@ -39,6 +39,7 @@ class Connectors:
         self._kept: OrderedDict[str, _Kept] = OrderedDict()  # the least recently used first
         self._frozen: FrozenByDigest = FrozenByDigest()
         self._reading = asyncio.Lock()  # one file at a time: whoever waited for the same one finds it
+        metrics.connector_memory(lambda: self.nbytes)
 
     @property
     def nbytes(self) -> int:
@@ -61,7 +62,6 @@ class Connectors:
         """Forgets the version's connector; another version that has the same one reads it again."""
         if subject.connector is not None:
             self._kept.pop(subject.connector, None)
-            self._metrics.connector_memory(self.nbytes)
 
     @asynccontextmanager
     async def using(self, subject: Subject) -> AsyncIterator[Served | None]:
@@ -101,7 +101,6 @@ class Connectors:
             if not self._kept[digest].users and digest != newest:
                 del self._kept[digest]
                 self._metrics.connector_evicted()
-        self._metrics.connector_memory(self.nbytes)
 
     def _read(self, subject: Subject) -> Served:
         try:

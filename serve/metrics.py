@@ -1,6 +1,7 @@
 """Numbers for Prometheus. Labels are bounded: the store's own clients, a dozen routes, the statuses that are used."""
 
 import time
+from collections.abc import Callable
 from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -70,9 +71,9 @@ class Metrics:
         """Counts one connector given up for others."""
         self._connector_evictions.inc()
 
-    def connector_memory(self, nbytes: int) -> None:
-        """Notes how many bytes of connectors are in memory now."""
-        self._connector_bytes.set(nbytes)
+    def connector_memory(self, nbytes: Callable[[], float]) -> None:
+        """Has ``nbytes`` asked, whenever numbers are read, how many bytes of connectors are in memory."""
+        self._connector_bytes.set_function(nbytes)
 
     def render(self, engine_up: bool, engine_starts: int, refused: int) -> bytes:
         """The text that Prometheus reads."""

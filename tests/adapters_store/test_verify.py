@@ -86,6 +86,53 @@ def test_a_prompt_is_a_matrix(store: Store, shape: tuple[int, ...]) -> None:
         store.publish(manifest(), files, {}, activate=True)
 
 
+def connector(**changed: np.ndarray | None) -> dict[str, bytes]:
+    """A LoRA with a connector of a task adapter, a client adapter and a router; None takes a tensor out."""
+    shapes = {"linear_1.weight": (6, 8), "linear_1.bias": (6,), "linear_2.weight": (10, 6), "linear_2.bias": (10,)}
+    tensors = {
+        f"{n}.{part}": np.ones(s, np.float32) for n in ("experts.0.task", "client") for part, s in shapes.items()
+    }
+    tensors |= {"router.weight": np.ones((1, 8), np.float32)} | changed
+    kept = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+    return lora_files() | {"connector.safetensors": save(kept)}
+
+
+def test_a_sound_connector_passes(store: Store) -> None:
+    version = store.publish(manifest(family="mllm"), connector(), {}, activate=True)
+    assert "connector.safetensors" in store.verify("amy", version).manifest.files
+
+
+@pytest.mark.parametrize(
+    ("files", "sentence"),
+    [
+        (connector(**{"client.linear_1.bias": np.full(6, np.nan, np.float32)}), "holds a value that is not finite"),
+        (
+            connector(**{"client.linear_2.bias": None}),
+            "tensor client.linear_2.bias of connector.safetensors is missing",
+        ),
+        (connector(**{"experts.0.task.linear_1.weight": None}), "they must count up from 0"),
+        (connector(extra=np.ones((1, 1), np.float32)), "holds 10 tensors, of which 9 belong to its connector"),
+        (
+            connector(**{"router.weight": np.ones((1, 7), np.float32)}),
+            "router.weight of connector.safetensors has shape",
+        ),
+        (connector(**{"router.weight": np.ones(8, np.float32)}), "has shape [8] where 2 axes are needed"),
+        (connector(**{"client.linear_1.weight": np.ones((6, 8), np.int64)}), "is I64: allowed are F16"),
+    ],
+)
+def test_what_is_no_connector_is_refused(store: Store, files: dict[str, bytes], sentence: str) -> None:
+    with pytest.raises(StoreError) as refusal:
+        store.publish(manifest(family="mllm"), files, {}, activate=True)
+    assert sentence in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_classifier_has_no_connector(store: Store) -> None:
+    files = prompt_files() | {"connector.safetensors": connector()["connector.safetensors"]}
+    with pytest.raises(StoreError, match="is not for a version of family 'clip'"):
+        store.publish(manifest(), files, {}, activate=True)
+
+
 def test_every_kind_of_damage_on_disk_is_refused_with_its_reason(store: Store) -> None:
     version = store.publish(manifest(), prompt_files(), {}, activate=True)
     folder = store.root / "amy" / version

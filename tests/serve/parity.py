@@ -1,6 +1,7 @@
 """Whether the gateway says, token for token, what transformers and PEFT say over the 4-bit base of training."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -8,10 +9,12 @@ from pathlib import Path
 import numpy as np
 import torch
 from peft import PeftModel
+from safetensors.torch import load_file
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from adapters_store.manifest import ImageTransform
 from adapters_store.paths import resolve
+from adapters_store.personal.connector import CONNECTOR, read_connector
 from adapters_store.personal.images import to_pixels
 from adapters_store.store import Store
 from tests.serve.live import LiveGateway
@@ -19,6 +22,7 @@ from train.models.mllm import load_llava
 
 TIE = 1e-3  # logits closer than this are one number to float32 sums in another order
 MAX_TOKENS = 24
+IN_FLIGHT = 8  # requests at a time
 
 Question = tuple[np.ndarray, str]  # (H, W, 3) uint8 and what is asked about it
 
@@ -65,39 +69,73 @@ class Reference:
         return logits
 
 
+class Connected(torch.nn.Module):
+    """A version's connector where the base has its projector."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._connector = read_connector(load_file(folder / CONNECTOR))
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        """Soft tokens (…, N, W) of features (…, N, V)."""
+        return self._connector(features)
+
+
 def reference(store: Store, client: str, version: str) -> Reference:
-    """The version with plain ``PeftModel.from_pretrained`` on the NF4 base its manifest names."""
+    """The version with plain ``PeftModel.from_pretrained`` on the NF4 base its manifest names, and its connector."""
     artefact = store.artefact(client, version)
     manifest = artefact.manifest
     folder = resolve(manifest.base.name)
     base = load_llava(folder, load_in_4bit=manifest.base.quantization == "nf4", dtype=torch.float32)
+    if (artefact.path / CONNECTOR).exists():
+        base.model.multi_modal_projector = Connected(artefact.path)
     model = PeftModel.from_pretrained(base, artefact.path).eval()
     tokens = int(base.config.image_seq_length)
     return Reference(model, _tokenizer(folder), manifest.image_transform, manifest.prompt_template, tokens)
 
 
 def check_parity(gateway: LiveGateway, store: Store, client: str, questions: Sequence[Question]) -> None:
-    """AssertionError for a difference that no tie of logits explains; ties are printed."""
+    """``check_parity_together`` of one client."""
+    check_parity_together(gateway, store, {client: questions})
+
+
+def check_parity_together(
+    gateway: LiveGateway, store: Store, questions: Mapping[str, Sequence[Question]], in_flight: int = IN_FLIGHT
+) -> None:
+    """AssertionError for a difference that no tie of logits explains; ties are printed.
+
+    Requests of all clients are in flight together, those that are taken one after the other being of different ones.
+    """
+    versions = {client: _live_version(store, client) for client in questions}
+    longest = max(len(asked) for asked in questions.values())
+    turns = [(client, i) for i in range(longest) for client, asked in questions.items() if i < len(asked)]
+
+    def ask(turn: tuple[str, int]) -> list[int]:
+        image, text = questions[turn[0]][turn[1]]
+        model = f"{turn[0]}@{versions[turn[0]]}"
+        served = gateway.ask(model, text, image, temperature=0, max_tokens=MAX_TOKENS, return_token_ids=True)
+        found: list[int] = served["choices"][0]["token_ids"]
+        return found
+
+    with ThreadPoolExecutor(in_flight) as pool:
+        answers = dict(zip(turns, pool.map(ask, turns), strict=True))
+    unexplained = []
+    for client, asked in questions.items():
+        expected = reference(store, client, versions[client])
+        for number, question in enumerate(asked):
+            found, wanted = answers[client, number], expected.answer(question)
+            if found != wanted:
+                explanation, is_tie = explain(expected, question, found, wanted)
+                print(f"{client} question {number}: {explanation}")
+                if not is_tie:
+                    unexplained.append(f"{client} question {number}: {explanation}")
+    assert not unexplained, f"{len(unexplained)} of {len(turns)} answers differ: {unexplained[0]}"
+
+
+def _live_version(store: Store, client: str) -> str:
     live = store.live(client)
     assert live is not None, f"{client} has no live version"
-    expected = reference(store, client, live.version)
-    unexplained = []
-    for number, question in enumerate(questions):
-        served = gateway.ask(
-            f"{client}@{live.version}",
-            question[1],
-            question[0],
-            temperature=0,
-            max_tokens=MAX_TOKENS,
-            return_token_ids=True,
-        )
-        found, wanted = served["choices"][0]["token_ids"], expected.answer(question)
-        if found != wanted:
-            explanation, is_tie = explain(expected, question, found, wanted)
-            print(f"{client} question {number}: {explanation}")
-            if not is_tie:
-                unexplained.append(explanation)
-    assert not unexplained, f"{len(unexplained)} of {len(questions)} answers of {client} differ: {unexplained[0]}"
+    return live.version
 
 
 def explain(expected: Reference, question: Question, found: list[int], wanted: list[int]) -> tuple[str, bool]:

@@ -3,20 +3,26 @@
 import asyncio
 import base64
 import io
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
+from adapters_store.personal.connector import CONNECTOR, read_connector
 from adapters_store.personal.images import to_pixels
 from adapters_store.personal.tensor_cache import TensorCache
+from adapters_store.store import Store
 from serve.errors import GatewayError
 from serve.images import decode_image
 from serve.metrics import Metrics
 from serve.settings import Settings
 from serve.soft_tokens import SoftTokens, engine_payload
-from serve.subjects import of_base
-from tests.serve.artefacts import LLAVA
+from serve.subjects import of_artefact, of_base
+from serve.vision import Vision
+from tests.serve.artefacts import LLAVA, connector_tensors, publish_lora
 from tests.serve.live import noise, png
 from train.models.mllm import load_llava
 
@@ -58,6 +64,50 @@ def test_are_remembered_per_owner() -> None:
 
     asyncio.run(ask())
     assert encoded == [1, 1]  # bob cannot tell by the time it takes that ann asked about the picture
+
+
+def test_a_connector_changes_what_is_made_of_features_that_are_encoded_once(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for seed in range(3):
+        publish_lora(store, f"c{seed}", seed, connector=connector_tensors(seed, task=seed))
+    subjects = [of_artefact(store.artefact(name, store.versions(name)[0])) for name in store.clients()]
+    pixels = to_pixels(noise(0), SUBJECT.image_transform)[None]
+    features = Vision(LLAVA, torch.device("cpu")).features(pixels)
+    expected = [read_connector(load_file(subject.folder / CONNECTOR))(features)[0] for subject in subjects]
+    metrics = Metrics()
+
+    async def ask() -> None:
+        soft = SoftTokens(LLAVA, Settings(connector_mib=0, max_wait_ms=50), metrics)
+        picture = decode_image(png(noise(0)), Settings(), "image")
+        plain = await soft("ann", picture, SUBJECT)
+        for _ in range(2):
+            found = await asyncio.gather(*(soft("ann", picture, subject) for subject in (*subjects, SUBJECT)))
+            torch.testing.assert_close(found, [*expected, plain], atol=1e-5, rtol=1e-5)
+        await soft.close()
+
+    asyncio.run(ask())
+    told = metrics.render(True, 1, 0).decode()
+    assert 'fedtailor_soft_token_seconds_count{part="features"} 1.0' in told
+    assert 'fedtailor_soft_token_seconds_count{part="connectors"} 4.0' in told  # of them and the projector, once
+
+
+def test_images_of_another_size_than_the_bases_are_refused() -> None:
+    small = replace(SUBJECT, image_transform=SUBJECT.image_transform.model_copy(update={"size": 32}))
+
+    async def load() -> None:
+        soft = SoftTokens(LLAVA, Settings(), Metrics())
+        await soft.load(SUBJECT)
+        with pytest.raises(ValueError, match=r"image_transform\.size is 32 where the base takes 64"):
+            await soft.load(small)
+        await soft.close()
+
+    asyncio.run(load())
+
+
+def test_what_overflows_in_the_engines_numbers_is_never_sent() -> None:
+    engine_payload(torch.full((5, 8), 1e5), width=8, max_tokens=5)
+    with pytest.raises(GatewayError, match="not finite"):
+        engine_payload(torch.full((5, 8), 1e5), width=8, max_tokens=5, dtype=torch.float16)
 
 
 def test_what_is_sound_is_sent_as_it_is() -> None:
