@@ -1,10 +1,11 @@
 """A federation from instruction data in local folders: each source's images divided among clients of its own.
 
-An image is at one client and in one split, also where several sources share a folder of images; copies under other
-names are not noticed. The data's own test and validation splits are kept; where one is missing, at most one training
-image in ``HELD_OUT`` goes there, by seed. A client's examples are drawn from its images.
+An image is at one client and in one split, also where several sources have it: in one folder, or under the names that
+COCO gave it in 2014 and 2017; other copies are not noticed. The data's own test and validation splits are kept; where one
+is missing, at most one training image in ``HELD_OUT`` goes there, by seed. A client's examples are drawn from its images.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -28,6 +29,7 @@ READERS: Final[dict[Format, Callable[[Source], Instructions]]] = {
     "refcoco": read_refcoco,
 }
 HELD_OUT: Final = 5
+COCO_NAME: Final = re.compile(r"/(?:COCO_(?:train|val|test)201\d_)?(\d{12})\.jpg$")
 
 Images = dict[str, list[str]]
 """A client's images by split, in an order drawn at random."""
@@ -83,19 +85,28 @@ def by_image(turns: Sequence[Instruction]) -> dict[str, Held]:
 
 def deal(held: Sequence[dict[str, Held]], clients: Sequence[int], rng: np.random.Generator) -> list[Images]:
     """Every image to one client: of those whose source has it, the one with the fewest in the split it would get."""
-    takers: dict[str, tuple[tuple[int, str], ...]] = {}
-    first = 0
-    for images, number in zip(held, clients, strict=True):
-        able = {split: tuple((client, split) for client in range(first, first + number)) for split in SPLITS}
+    found: dict[str, list[tuple[int, str, str]]] = {}
+    for source, images in enumerate(held):
         for image, (split, _) in images.items():
-            takers[image] = takers.get(image, ()) + able[split]
-        first += number
-    owned: list[Images] = [{split: [] for split in SPLITS} for _ in range(first)]
-    names = sorted(takers)
+            found.setdefault(_known_as(image), []).append((source, split, image))
+    first = np.cumsum([0, *clients])
+    owned: list[Images] = [{split: [] for split in SPLITS} for _ in range(first[-1])]
+    names = sorted(found)
     for i in rng.permutation(len(names)):
-        client, split = min(takers[names[i]], key=lambda taker: len(owned[taker[0]][taker[1]]))
-        owned[client][split].append(names[i])
+        takers = (
+            (owned[client][split], image)
+            for source, split, image in found[names[i]]
+            for client in range(first[source], first[source + 1])
+        )
+        fewest, image = min(takers, key=lambda taker: len(taker[0]))
+        fewest.append(image)
     return owned
+
+
+def _known_as(image: str) -> str:
+    """COCO's number of the image, the same in all its years; of others, the file."""
+    number = COCO_NAME.search(image)
+    return number[1] if number else image
 
 
 def cut(images: Images, own_splits: set[str], config: DataConfig) -> Images:

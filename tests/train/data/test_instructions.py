@@ -32,10 +32,10 @@ def parts(clients: list[ClientData]) -> list[set[Path]]:
 @pytest.fixture
 def four(tmp_path: Path) -> tuple[dict[str, Any], ...]:
     return (
-        {"format": "llava_instruct", "path": str(llava_tree(tmp_path / "llava")), "clients": 2},
-        {"format": "coco_captions", "path": str(captions_tree(tmp_path / "coco"))},
-        {"format": "vqav2", "path": str(vqa_tree(tmp_path / "vqa")), "clients": 2},
-        {"format": "refcoco", "path": str(ref_tree(tmp_path / "refcoco"))},
+        {"format": "llava_instruct", "path": str(llava_tree(tmp_path / "llava", first=100)), "clients": 2},
+        {"format": "coco_captions", "path": str(captions_tree(tmp_path / "coco", first=200))},
+        {"format": "vqav2", "path": str(vqa_tree(tmp_path / "vqa", first=300)), "clients": 2},
+        {"format": "refcoco", "path": str(ref_tree(tmp_path / "refcoco", first=400))},
     )
 
 
@@ -56,19 +56,29 @@ def test_no_image_is_at_two_clients_or_in_two_splits(four: tuple[dict[str, Any],
     assert len(set.union(*found)) == sum(map(len, found)) == 10 + 9 + 9 + 11
 
 
-def test_nor_where_two_sources_share_their_images(tmp_path: Path) -> None:
-    vqa_tree(tmp_path / "vqa", images=False)
-    ref_tree(tmp_path / "refcoco", {"train": 6, "test": 6})
-    (tmp_path / "link").symlink_to(tmp_path / "refcoco")
-    (tmp_path / "vqa" / "v2_OpenEnded_mscoco_val2014_questions.json").unlink()
+def test_nor_where_two_sources_share_a_folder_of_images(tmp_path: Path) -> None:
+    root = llava_tree(tmp_path / "llava")
+    for old in sorted((root / "train2017").iterdir()):
+        old.rename(old.with_name(f"scan-{old.name}"))
+    file = root / "llava_instruct_150k.json"
+    file.write_text(file.read_text().replace('"0000', '"scan-0000'))
+    (tmp_path / "link").symlink_to(root)
+    source = {"format": "llava_instruct", "path": str(file)}
+    found = parts(build(federation(source, {**source, "images": str(tmp_path / "link"), "task": "scans"}), 0))
+    assert len(set.union(*found)) == sum(map(len, found)) == 10
+    assert [len(part) for part in found] == [4, 0, 1] * 2
+
+
+def test_nor_where_cocos_years_name_an_image_differently(tmp_path: Path) -> None:
     config = federation(
-        {"format": "refcoco", "path": str(tmp_path / "refcoco")},
-        {"format": "vqav2", "path": str(tmp_path / "vqa"), "images": str(tmp_path / "link")},
+        {"format": "llava_instruct", "path": str(llava_tree(tmp_path / "llava", images=12))},
+        {"format": "refcoco", "path": str(ref_tree(tmp_path / "refcoco", {"train": 4, "test": 4}))},
     )
-    clients = build(config, 0)
-    found = parts(clients)
-    assert len(set.union(*found)) == sum(map(len, found)) == 12
-    assert [len(files(client.train)) + len(files(client.val)) for client in clients] == [3, 3 - 1]
+    instruct, ground = build(config, 0)
+    numbers = [[path.stem[-12:] for path in files((*c.train, *c.val, *c.test))] for c in (instruct, ground)]
+    assert len(numbers[0]) + len(numbers[1]) == len({*numbers[0], *numbers[1]}) == 12
+    assert ground.train
+    assert ground.test
 
 
 def test_equal_seeds_give_equal_clients_and_others_do_not(four: tuple[dict[str, Any], ...]) -> None:

@@ -31,10 +31,10 @@ def said(question: str, answer: str) -> list[dict[str, str]]:
     return [{"from": "human", "value": question}, {"from": "gpt", "value": answer}]
 
 
-def captions_tree(root: Path, train: int = 6, val: int = 3, captions: int = 2) -> Path:
+def captions_tree(root: Path, train: int = 6, val: int = 3, captions: int = 2, first: int = 0) -> Path:
     """COCO 2017 with ``captions`` captions an image; a part of 0 images is not written."""
-    for part, size, first in (("train", train, 0), ("val", val, 1000)):
-        ids = range(first, first + size)
+    for part, size, start in (("train", train, first), ("val", val, first + 1000)):
+        ids = range(start, start + size)
         if not size:
             continue
         for i in ids:
@@ -54,10 +54,10 @@ def captions_tree(root: Path, train: int = 6, val: int = 3, captions: int = 2) -
     return root
 
 
-def vqa_tree(root: Path, train: int = 6, val: int = 3, questions: int = 2, images: bool = True) -> Path:
+def vqa_tree(root: Path, train: int = 6, val: int = 3, questions: int = 2, first: int = 0) -> Path:
     """VQAv2 with ``questions`` questions an image."""
-    for part, size, first in (("train", train, 0), ("val", val, 1000)):
-        subset, ids = f"{part}2014", range(first, first + size)
+    for part, size, start in (("train", train, first), ("val", val, first + 1000)):
+        subset, ids = f"{part}2014", range(start, start + size)
         asked = [
             {"image_id": i, "question_id": 1000 * i + q, "question": f"Question {q} of {i}?"}
             for i in ids
@@ -76,18 +76,18 @@ def vqa_tree(root: Path, train: int = 6, val: int = 3, questions: int = 2, image
         ]
         write_json(root / f"v2_OpenEnded_mscoco_{subset}_questions.json", {"questions": asked, "data_subtype": subset})
         write_json(root / f"v2_mscoco_{subset}_annotations.json", {"annotations": answered})
-        for i in ids if images else ():
+        for i in ids:
             picture(root / subset / f"COCO_{subset}_{i:012d}.jpg", i)
     return root
 
 
-def ref_tree(root: Path, splits: dict[str, int] | None = None) -> Path:
+def ref_tree(root: Path, splits: dict[str, int] | None = None, first: int = 0) -> Path:
     """RefCOCO with one object and two sentences an image of 6 × 5 pixels: the first column's lower four rows."""
     refs, images, annotations = [], [], []
     names = [
         split for split, size in (splits or {"train": 6, "val": 2, "testA": 2, "testB": 1}).items() for _ in range(size)
     ]
-    for i, split in enumerate(names):
+    for i, split in enumerate(names, first):
         name = f"COCO_train2014_{i:012d}.jpg"
         picture(root / "train2014" / name, i)
         images.append({"id": i, "file_name": name, "width": 6, "height": 5})
