@@ -1,8 +1,9 @@
 """A federation from instruction data in local folders: each source's images divided among clients of its own.
 
 An image is at one client and in one split, also where several sources have it: in one folder, or under the names that
-COCO gave it in 2014 and 2017; other copies are not noticed. The data's own test and validation splits are kept; where one
-is missing, at most one training image in ``HELD_OUT`` goes there, by seed. A client's examples are drawn from its images.
+COCO gave it in 2014 and 2017; other copies are not noticed. The data's own test and validation splits are kept; where
+one is missing, at most one training image in ``HELD_OUT`` goes there, by seed. A client's examples are drawn from its
+images.
 """
 
 import re
