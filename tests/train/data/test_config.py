@@ -9,6 +9,13 @@ from train.data.config import IMAGE_SETS, DataConfig, Style, Task
 from train.data.questions import TASKS
 from train.data.vocabulary import STYLES
 
+TAUGHT: dict[str, Any] = {
+    "partition": "task_style",
+    "task_styles": {"caption": ["sketch", "night"], "digit": ["handwriting"]},
+    "unseen_styles": {"caption": "pixel", "digit": "night"},
+    "unseen_tasks": ["position"],
+    "unseen_per_client": 5,
+}
 PUBLIC: dict[str, Any] = {"name": "dtd", "path": "data", "tasks": ["classify"], "partition": "pathological"}
 
 
@@ -49,6 +56,45 @@ PUBLIC: dict[str, Any] = {"name": "dtd", "path": "data", "tasks": ["classify"], 
 def test_refusals(settings: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValidationError, match=sentence):
         DataConfig.model_validate(settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"partition": "task"}, "task_styles: found name 'scenes' with partition 'task', allowed are 'scenes' with"),
+        ({"tasks": ["classify"]}, r"tasks: found \['classify'\] with task_styles"),
+        ({"task_styles": {"classify": ["night"]}}, "task_styles: found the task 'classify'"),
+        ({"task_styles": {"caption": []}}, r"task_styles\.caption: found \[\], needed is at least one style"),
+        ({"task_styles": {"vqa": ["night", "night"]}}, r"task_styles\.vqa: found \['night', 'night'\]"),
+        (
+            {"task_styles": {"vqa": ["handwriting"]}},
+            r"task_styles\.vqa: found 'handwriting', allowed with the task digit",
+        ),
+        ({"task_styles": {"vqa": ["watercolour"]}}, "'handwriting'"),
+        ({"unseen_per_client": 0}, "unseen_per_client: found 0; it and unseen_styles or unseen_tasks need each other"),
+        ({"unseen_styles": {}, "unseen_tasks": []}, "unseen_per_client: found 5; it and unseen_styles or unseen_tasks"),
+        ({"task_styles": {}, "partition": "style"}, "unseen_per_client: found 5 with partition 'style'"),
+        ({"unseen_styles": {"vqa": "pixel"}}, "found the task 'vqa', allowed are those trained: caption, digit"),
+        ({"unseen_styles": {"caption": "night"}}, r"unseen_styles\.caption: found 'night', which clients train on"),
+        ({"unseen_styles": {"caption": "handwriting"}}, r"unseen_styles\.caption: found 'handwriting', allowed with"),
+        (
+            {"unseen_styles": {"digit": "handwriting"}},
+            r"unseen_styles\.digit: found 'handwriting', which clients train",
+        ),
+        ({"unseen_tasks": ["caption"]}, "unseen_tasks: found 'caption', allowed are tasks with questions that no"),
+        ({"unseen_tasks": ["classify"]}, "unseen_tasks: found 'classify'"),
+    ],
+)
+def test_refusals_of_tasks_and_what_is_unseen(settings: dict[str, Any], sentence: str) -> None:
+    DataConfig.model_validate(TAUGHT)
+    with pytest.raises(ValidationError, match=sentence):
+        DataConfig.model_validate(TAUGHT | settings)
+
+
+def test_the_styles_taught() -> None:
+    assert DataConfig.model_validate(TAUGHT).taught == {"caption": ("sketch", "night"), "digit": ("handwriting",)}
+    product = DataConfig(partition="task_style", tasks=("vqa", "count"), styles=("night", "pixel"))
+    assert product.taught == {"vqa": ("night", "pixel"), "count": ("night", "pixel")}
 
 
 def test_defaults_are_valid_and_frozen() -> None:

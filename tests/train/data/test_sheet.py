@@ -36,6 +36,19 @@ def test_the_pictures_are_on_the_sheet() -> None:
         assert np.array_equal(shown[1::3, 1::3], example.image)
 
 
+def test_what_is_unseen_is_on_the_sheet() -> None:
+    sizes = {"train_per_client": 4, "val_per_client": 4, "test_per_client": 4}
+    plain = DataConfig.model_validate({"clients": 1, "partition": "task"} | sizes)
+    held_out = {"unseen_styles": {"caption": "night"}, "unseen_tasks": ["vqa"], "unseen_per_client": 4}
+    without, client = build(plain, 0)[0], build(DataConfig.model_validate(plain.model_dump() | held_out), 0)[0]
+    sheet, shorter = (np.asarray(contact_sheet(one, 4)) for one in (client, without))
+    one = (len(shorter) - 28) // 3
+    assert len(sheet) == 28 + 5 * one
+    for i, examples in enumerate(client.unseen.values(), 3):
+        y = 28 + i * one + 28
+        assert np.array_equal(sheet[y + 1 : y + TILE : 3, MARGIN + 1 : MARGIN + TILE : 3], examples[0].image)
+
+
 def test_the_command_writes_a_sheet(tmp_path: Path) -> None:
     done = run(tmp_path, CONFIG + "train: {rounds: 1}\n")
     assert done.returncode == 0, done.stderr
