@@ -80,8 +80,8 @@ class DataConfig(BaseModel):
     )
     task_styles: dict[Task, tuple[TaskStyle, ...]] = Field(
         {},
-        description="scenes, partition task_style: the styles of each task, in place of tasks and styles; handwriting"
-        " are scikit-learn's digits, for task digit",
+        description="scenes, partition task_style: the styles of each task, in place of tasks and styles, given out in"
+        " turn; handwriting, for task digit, is scikit-learn's",
     )
     unseen_styles: dict[Task, TaskStyle] = Field(
         {}, description="for a task, a style that no client has for it; its clients are evaluated on it too"
@@ -115,8 +115,9 @@ class DataConfig(BaseModel):
 
     @property
     def taught(self) -> dict[Task, tuple[TaskStyle, ...]]:
-        """The styles of every task that is trained; of embedded data without classes."""
-        return {**self.task_styles} or dict.fromkeys(self.tasks, self.styles)
+        """The styles of every task that is trained, where data are embedded and have no classes."""
+        in_order = {task: self.task_styles[task] for task in TASKS if task in self.task_styles}
+        return in_order or dict.fromkeys(self.tasks, self.styles)
 
     @model_validator(mode="after")
     def _path(self) -> "DataConfig":

@@ -22,8 +22,9 @@ def metrics(task: str, answers: Sequence[str], truths: Sequence[str]) -> dict[st
 def _of_captions(answers: Sequence[str], truths: Sequence[str]) -> dict[str, float]:
     from torchmetrics.functional.text import rouge_score, sacre_bleu_score  # seconds to import
 
-    bleu = sacre_bleu_score(answers, [[truth] for truth in truths], lowercase=True)
-    rouge = rouge_score(answers, truths, rouge_keys="rougeL")
+    given, wanted = list(answers), [[truth] for truth in truths]  # a tuple of texts would be taken for letters
+    bleu = sacre_bleu_score(given, wanted, lowercase=True)
+    rouge = rouge_score(given, wanted, rouge_keys="rougeL")
     return {"bleu": bleu.item(), "rouge_l": rouge["rougeL_fmeasure"].item()}
 
 

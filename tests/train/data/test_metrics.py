@@ -33,7 +33,7 @@ def test_rouge_l_is_of_the_longest_common_subsequence() -> None:
 
 def test_captions_right_and_wrong() -> None:
     truth = "a red star and a blue ring"
-    assert metrics("caption", [truth], [truth]) == {"bleu": pytest.approx(1.0), "rouge_l": pytest.approx(1.0)}
+    assert metrics("caption", (truth,), (truth,)) == {"bleu": pytest.approx(1.0), "rouge_l": pytest.approx(1.0)}
     assert metrics("caption", ["", "seven"], [truth, truth]) == {"bleu": 0.0, "rouge_l": 0.0}
 
 

@@ -39,7 +39,7 @@ def test_the_pictures_are_on_the_sheet() -> None:
 def test_what_is_unseen_is_on_the_sheet() -> None:
     sizes = {"train_per_client": 4, "val_per_client": 4, "test_per_client": 4}
     plain = DataConfig.model_validate({"clients": 1, "partition": "task"} | sizes)
-    held_out = {"unseen_styles": {"caption": "night"}, "unseen_tasks": ["vqa"], "unseen_per_client": 4}
+    held_out = {"unseen_styles": {"caption": "pixel"}, "unseen_tasks": ["vqa"], "unseen_per_client": 4}
     without, client = build(plain, 0)[0], build(DataConfig.model_validate(plain.model_dump() | held_out), 0)[0]
     sheet, shorter = (np.asarray(contact_sheet(one, 4)) for one in (client, without))
     one = (len(shorter) - 28) // 3
