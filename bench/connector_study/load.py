@@ -40,10 +40,11 @@ async def measure(base: Path, repetitions: int, seconds: float, answer_tokens: i
     spent: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder) / "store")
+        base = versions.endless(base, Path(folder) / "base")
         folders = versions.publish(store, base, CLIENTS)
         async with (
             sides.gateway(store, base, CLIENTS, answer_tokens) as front,
-            sides.bare_engine(base, folders, answer_tokens) as bare,
+            sides.bare_engine(store, base, folders, answer_tokens) as bare,
         ):
             for side in (front, bare):  # everything has been asked once before anything is timed
                 await play(side, CLIENTS, seconds / 4)

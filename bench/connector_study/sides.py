@@ -34,7 +34,8 @@ from serve.subjects import of_base
 from serve.templates import Prompts
 from serve.vision import Vision
 
-QUESTION: Final = "how many circles are there?"
+QUESTION: Final = "Describe the image."
+EXPORTS: Final = ".exports"  # in the store's folder, which ends with the study
 START_S: Final = 300.0
 POOL: Final = 8  # ready-made images of each client on the bare engine, whose salt makes every request a new one
 
@@ -98,8 +99,9 @@ async def gateway(store: Store, base: Path, clients: Sequence[str], answer_token
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    options = ["--store", store.root, "--base", base, "--clip", "none", "--cache-mib", 0, "--port", port]
-    command = [sys.executable, "-m", "serve", "run", *map(str, options)]
+    options = {"store": store.root, "base": base, "exports": store.root / EXPORTS, "clip": "none", "cache-mib": 0}
+    words = [f"--{name}={value}" for name, value in (options | {"port": port}).items()]
+    command = [sys.executable, "-m", "serve", "run", *words]
     process = subprocess.Popen(command, cwd=PROJECT_ROOT, stdout=subprocess.DEVNULL)
     headers = {"Authorization": f"Bearer {Keys(store.root).add([], admin=True)}"}
     try:
@@ -112,9 +114,9 @@ async def gateway(store: Store, base: Path, clients: Sequence[str], answer_token
 
 
 @asynccontextmanager
-async def bare_engine(base: Path, folders: Mapping[str, Path], answer_tokens: int) -> AsyncIterator[Bare]:
+async def bare_engine(store: Store, base: Path, folders: Mapping[str, Path], answer_tokens: int) -> AsyncIterator[Bare]:
     """An engine with the LoRAs in these folders, by ``client@version``, and requests with what their connectors say."""
-    settings = Settings(base=base, clip=None)
+    settings = Settings(base=base, clip=None, exports=store.root / EXPORTS)
     exported = await asyncio.to_thread(export_base, base, settings.exports, settings.nf4, settings.dtype)
     engine = Engine(exported, settings)
     engine.start()

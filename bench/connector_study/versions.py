@@ -1,6 +1,7 @@
-"""Random versions to be served: a LoRA that answers at length, and a connector as Pilot publishes one."""
+"""Random versions to be served: a small LoRA, and a connector as Pilot publishes one."""
 
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +20,8 @@ from serve.subjects import of_base
 
 TARGETS: Final = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
 RANK: Final = 8
-LORA_SIZE: Final = 0.2
-"""Standard deviation of A and B: far enough from the base that no answer ends before its last token."""
+LORA_SIZE: Final = 0.01
+"""Standard deviation of A and B: what they cost is measured, and the base's long answers are kept."""
 TASKS: Final = 5
 
 
@@ -38,6 +39,22 @@ def widths(base: Path) -> Widths:
     config = json.loads((base / "config.json").read_text())
     token = config["text_config"]["hidden_size"]
     return Widths(config["vision_config"]["hidden_size"], token, token)
+
+
+def endless(base: Path, folder: Path) -> Path:
+    """A copy of the base in ``folder`` that never ends an answer by itself, so that all answers are of one length."""
+    shutil.copytree(base, folder)
+    for name, field, other in (
+        ("tokenizer_config.json", "eos_token", "pad_token"),
+        ("config.json", "eos_token_id", "pad_token_id"),
+        ("generation_config.json", "eos_token_id", "pad_token_id"),
+    ):
+        config = json.loads((folder / name).read_text())
+        for part in (config, config.get("text_config", {})):
+            if field in part:
+                part[field] = part[other]
+        (folder / name).write_text(json.dumps(config))
+    return folder
 
 
 def connector_tensors(client: int, size: Widths, tasks: int = TASKS) -> dict[str, Tensor]:
