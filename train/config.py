@@ -9,6 +9,7 @@ from train.methods import METHODS, Options
 from train.methods.base import Method
 from train.methods.local import Local
 from train.methods.pfedprompt import PFedPromptOptions
+from train.methods.pilot import PilotOptions
 
 
 class _Section(BaseModel):
@@ -144,6 +145,11 @@ class RunConfig(_Section):
             raise ValueError(
                 f"client.personal_steps: found {self.client.personal_steps}; {method.name} publishes what a client "
                 "trained last, so 0 is allowed"
+            )
+        if isinstance(self.method, PilotOptions) and self.method.ct_clip and self.publish.enabled:
+            raise ValueError(
+                "method.ct_clip: found true; what it trains inside the vision tower cannot be served, so"
+                " publish.enabled must be false"
             )
         if self.client.augment != "none" and method.family != "clip":
             raise ValueError(f"client.augment: found {self.client.augment!r}; {method.name} allows none")

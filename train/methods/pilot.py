@@ -34,21 +34,27 @@ from train.methods.base import (
 from train.methods.pilot_losses import balance_loss, difference_loss, z_loss
 from train.methods.pilot_server import (
     MEAN,
-    OWN,
+    as_expert,
     group,
     group_means,
+    in_stage_1,
+    in_stage_2,
+    is_client,
     lora_part,
+    own_part,
     put_under,
     tasks,
     under,
     uploaded_part,
 )
-from train.models.connected import ConnectedPersonal, connector_part, mllm_artefact, named, read_mllm
+from train.models.connected import ConnectedPersonal, mllm_artefact, named, read_mllm
+from train.models.ct_clip import CtClipPersonal, clip_adapters
 from train.models.lora import LoraOptions, adapt_, initial_lora, is_lora
 from train.models.mllm import Mllm
 from train.tensors import Schema, Tensors, generator, schema_of
 
 STAGE = "stage"
+ADAPTER = "experts.0.task"
 
 
 class PilotOptions(MethodOptions):
@@ -67,6 +73,9 @@ class PilotOptions(MethodOptions):
         "zero", description="last layer of a cross-task adapter: zero, or the projector's as in the reference code"
     )
     client_adapter_in_stage2: bool = Field(True, description="false: ψ_s is left out after stage 1")
+    ct_clip: bool = Field(
+        False, description="the same experts in the vision tower's MLPs too: for comparison, it cannot be published"
+    )
     aggregation: Literal["ata", "mean"] = Field(
         "ata", description="LoRA sent to a client: adaptive, or everybody's mean"
     )
@@ -93,49 +102,57 @@ class Pilot(Method[Mllm]):
     )
 
     def initial(self, model: Mllm, clients: Sequence[ClientInfo], seed: int) -> Tensors:
-        """Every task's adapter is the base's projector."""
-        projector = model.projector_adapter()
+        """Every task's adapter is the base's own."""
+        adapters = own_part(
+            {name: t for place, a in self._places(model).items() for name, t in named(place + ADAPTER, a).items()}
+        )
         lora = initial_lora(adapt_(model, self.options.lora), seed)
         state = group(MEAN, lora)
         for task in sorted({client.task for client in clients}):
-            state |= group(f"task/{task}/", {name.removeprefix("."): t for name, t in named("", projector).items()})
+            state |= group(f"task/{task}/", adapters)
         return state
 
     def enrol(self, model: Mllm, client: ClientInfo, seed: int) -> Tensors:
         """ψ_s: the projector's first layer and a small random last one. As two copies of the projector, ψ_t and ψ_s
         would stay equal for ever: the loss is symmetric in them."""
-        projector = model.projector_adapter()
-        small = 1e-3 * torch.randn(projector.weight_2.shape, generator=generator(seed, "client adapter", client.id))
-        return named(CLIENT, Mlp(projector.weight_1, projector.bias_1, small, torch.zeros_like(projector.bias_2)))
+        random = generator(seed, "client adapter", client.id)
+        state: Tensors = {}
+        for place, adapter in self._places(model).items():
+            small = 1e-3 * torch.randn(adapter.weight_2.shape, generator=random)
+            last = small, torch.zeros_like(adapter.bias_2)
+            state |= named(place + CLIENT, Mlp(adapter.weight_1, adapter.bias_1, *last))
+        return state
 
     def exchanges(self, client: ClientInfo, round: int, first: bool) -> int:
         return 2 if first else 1
 
     def build(self, model: Mllm, client: ClientInfo, state: Tensors, turn: Turn | None) -> Personal:
-        lora = self.options.lora
+        personal = CtClipPersonal if self.options.ct_clip else ConnectedPersonal
         if turn is None or turn.kind == "personal":
-            return ConnectedPersonal(model, lora, state)
-        if int(state[STAGE]) == 1:
-            moving = [name for name in connector_part(state) if name.startswith((OWN, f"{CLIENT}."))]
-            return ConnectedPersonal(model, lora, state, moving, apart=True)
-        held = {**self._mixing(model, state), **state}
-        moving = [name for name in connector_part(held) if name.startswith(OWN) or ".cross." in name or name == ROUTER]
-        return ConnectedPersonal(model, lora, held, moving)
+            return personal(model, self.options.lora, state)
+        first = int(state[STAGE]) == 1
+        held = state if first else {**self._mixing(model, state), **state}
+        moves = in_stage_1 if first else in_stage_2
+        return personal(model, self.options.lora, held, [name for name in held if moves(name)], apart=first)
+
+    def _places(self, model: Mllm) -> dict[str, Mlp]:
+        """Where a connector is, as a prefix of its tensors' names, and what the base has there."""
+        inside = clip_adapters(model) if self.options.ct_clip else {}
+        return {"": model.projector_adapter(), **inside}
 
     def _mixing(self, model: Mllm, state: Tensors) -> Tensors:
         """What a client adds in stage 2, untrained: adapters that change nothing yet (by default), and a router that
         mixes all experts alike."""
-        projector = model.projector_adapter()
-        start = projector
-        if self.options.cross_task_init == "zero":
-            last = torch.zeros_like(projector.weight_2), torch.zeros_like(projector.bias_2)
-            start = Mlp(projector.weight_1, projector.bias_1, *last)
-        experts = sorted(name.split(".")[1] for name in state if name.endswith(".task.linear_1.bias"))
+        experts = len([name for name in state if name.startswith("experts.") and name.endswith(".task.linear_1.bias")])
         added: Tensors = {}
-        for i in experts[1:]:
-            added |= named(f"experts.{i}.cross", start)
-        if added:
-            added[ROUTER] = torch.zeros(len(experts), projector.weight_1.shape[1])
+        for place, adapter in self._places(model).items() if experts > 1 else ():
+            start = adapter
+            if self.options.cross_task_init == "zero":
+                last = torch.zeros_like(adapter.weight_2), torch.zeros_like(adapter.bias_2)
+                start = Mlp(adapter.weight_1, adapter.bias_1, *last)
+            for i in range(1, experts):
+                added |= named(f"{place}experts.{i}.cross", start)
+            added[place + ROUTER] = torch.zeros(experts, adapter.weight_1.shape[1])
         return added
 
     def rate(self, name: str, scheduled: float) -> float:
@@ -157,7 +174,7 @@ class Pilot(Method[Mllm]):
         return uploaded_part(state)
 
     def expected(self, state: Tensors, client: ClientInfo, turn: Turn) -> Schema:
-        return schema_of({**under(state, MEAN), **put_under(OWN, under(state, f"task/{client.task}/"))})
+        return schema_of({**under(state, MEAN), **as_expert(0, under(state, f"task/{client.task}/"))})
 
     def combine(self, state: Tensors, updates: Sequence[Update], context: ServerContext) -> Tensors:
         """Every task's mean adapter, the mean LoRA, and a LoRA for each client that sent one."""
@@ -175,24 +192,24 @@ class Pilot(Method[Mllm]):
     def parcel(self, state: Tensors, client: ClientInfo) -> Tensors:
         """The client's LoRA (a newcomer: the mean), its task's adapter; once it took part, the other tasks' too."""
         own = under(state, f"lora/{client.id}/")
-        parcel = {**(own or under(state, MEAN)), **put_under(OWN, under(state, f"task/{client.task}/"))}
+        parcel = {**(own or under(state, MEAN)), **as_expert(0, under(state, f"task/{client.task}/"))}
         if own and self.options.cross_task:
             others = (task for task in tasks(state) if task != client.task)
             for i, task in enumerate(others, start=1):
-                parcel |= put_under(f"experts.{i}.task.", under(state, f"task/{task}/"))
+                parcel |= as_expert(i, under(state, f"task/{task}/"))
         return parcel
 
     def absorb(self, state: Tensors, parcel: Tensors, turn: Turn) -> Tensors:
         """Keeps what is private. A client that never trained is served what it is sent, with no adapter of its own."""
         if turn.kind == "personal":
             if STAGE not in state:
-                return {n: t for n, t in {**state, **parcel}.items() if not n.startswith(f"{CLIENT}.")}
+                return {name: t for name, t in {**state, **parcel}.items() if not is_client(name)}
             return {**state, **uploaded_part(parcel)} if self.options.publish == "aggregated" else state
         if STAGE not in state:
             return {**state, **uploaded_part(parcel), STAGE: torch.tensor(1)}
         kept = state
         if not self.options.client_adapter_in_stage2:
-            kept = {name: t for name, t in state.items() if not name.startswith(f"{CLIENT}.")}
+            kept = {name: t for name, t in state.items() if not is_client(name)}
         return {**kept, **parcel, STAGE: torch.tensor(2)}
 
     def publish(self, model: Mllm, client: ClientInfo, state: Tensors) -> Artefact:
@@ -202,7 +219,7 @@ class Pilot(Method[Mllm]):
         """The mean LoRA, and all tasks' adapters mixed alike: for clients that never trained, on any task."""
         shared = under(state, MEAN)
         for i, task in enumerate(tasks(state)):
-            shared |= put_under(f"experts.{i}.task.", under(state, f"task/{task}/"))
+            shared |= as_expert(i, under(state, f"task/{task}/"))
         return mllm_artefact("global", model, self.options.lora, shared)
 
     def restore(self, files: Mapping[str, bytes]) -> Tensors:

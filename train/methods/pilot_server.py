@@ -5,18 +5,21 @@ clients that have none of their own; ``lora/<client>/…``: the LoRA that a clie
 mean, ``known/<group>`` says whether it ever was one, ``round/<group>`` what weight this round's has so far.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from adapters_store.personal.connector import CLIENT, ROUTER
 from train.methods.averaging import weighted_mean
 from train.methods.base import ServerContext, Update
 from train.models.lora import is_lora
 from train.tensors import Tensors
 
 MEAN = "mean/"
+PLACE = re.compile(r"^(clip\.\d+\.)?")
 OWN = "experts.0.task."
 """A client's own task adapter, in its connector."""
 
@@ -35,7 +38,7 @@ def group_means(
     task_of = {client.id: client.task for client in context.clients}
     for task in sorted({task_of[update.client] for update in updates}):
         sent = [update for update in updates if task_of[update.client] == task]
-        new |= _mean(new, f"task/{task}/", sent, [under(u.tensors, OWN) for u in sent], context, weighting)
+        new |= _mean(new, f"task/{task}/", sent, [own_part(u.tensors) for u in sent], context, weighting)
     return new | _mean(new, MEAN, updates, [lora_part(u.tensors) for u in updates], context, weighting)
 
 
@@ -89,4 +92,29 @@ def lora_part(tensors: Mapping[str, Tensor]) -> Tensors:
 
 def uploaded_part(tensors: Mapping[str, Tensor]) -> Tensors:
     """What Pilot lets leave a client: LoRA and the client's own task adapter."""
-    return {name: tensor for name, tensor in tensors.items() if is_lora(name) or name.startswith(OWN)}
+    return {name: tensor for name, tensor in tensors.items() if is_lora(name) or OWN in name}
+
+
+def own_part(tensors: Mapping[str, Tensor]) -> Tensors:
+    """The client's own task adapter, under names that say no more whose it is."""
+    return {name.replace(OWN, ""): tensor for name, tensor in tensors.items() if OWN in name}
+
+
+def as_expert(number: int, adapter: Mapping[str, Tensor]) -> Tensors:
+    """A task adapter as that expert of a connector; what lies in the vision tower stays under its layer."""
+    return {PLACE.sub(rf"\g<1>experts.{number}.task.", name, count=1): tensor for name, tensor in adapter.items()}
+
+
+def is_client(name: str) -> bool:
+    """Whether a tensor of this name is the client adapter's."""
+    return f".{CLIENT}." in f".{name}"
+
+
+def in_stage_1(name: str) -> bool:
+    """Whether a tensor of the connector of this name is trained in stage 1."""
+    return OWN in name or is_client(name)
+
+
+def in_stage_2(name: str) -> bool:
+    """Whether it is trained in stage 2."""
+    return OWN in name or ".cross." in name or name.endswith(ROUTER)

@@ -13,6 +13,9 @@ from train.models.lora import WEIGHTS, LoraOptions, LoraPersonal, is_lora, lora_
 from train.models.mllm import Mllm, Turns
 from train.tensors import Tensors, from_bytes, to_bytes
 
+INSIDE = "clip."
+"""Begins the names of what stands inside the vision tower (train/models/ct_clip.py), which no gateway serves."""
+
 
 class ConnectedPersonal(LoraPersonal):
     """One client's LoRA and connector in place on the base.
@@ -76,7 +79,7 @@ def named(prefix: str, adapter: Mlp) -> Tensors:
 def mllm_artefact(role: Literal["personal", "global"], model: Mllm, lora: LoraOptions, state: Tensors) -> Artefact:
     """The LoRA of this state as PEFT's files, and its connector's file where it has one."""
     files = lora_files(lora, model.base.name, {name: tensor for name, tensor in state.items() if is_lora(name)})
-    connector = connector_part(state)
+    connector = {n: t for n, t in state.items() if n in connector_part(state) or n.startswith(INSIDE)}
     return Artefact(
         role=role,
         files={**files, CONNECTOR: to_bytes(connector)} if connector else files,

@@ -33,7 +33,7 @@ See = Callable[[Sequence[Example]], Tensor]
 class Turns:
     """Question–answer turns ready for the language model; one entry a turn."""
 
-    visual: Tensor  # (turns, N, d) soft tokens, or (turns, N, V) features where a connector is trained
+    visual: Tensor  # (turns, N, d) soft tokens; or features, or pixels, for what is trained before the language model
     tokens: list[list[int]]  # prompt and answer, the image placeholder N times
     answer_starts: list[int]
 
@@ -99,13 +99,17 @@ class Mllm:
     def _encode(self, examples: Sequence[Example]) -> Tensor:
         """(m, N·V) of the frozen vision tower."""
         pixels = torch.stack([to_pixels(example.image, self.image_transform) for example in examples])
+        return self.projector_input(pixels.to(self.device)).flatten(1)
+
+    def projector_input(self, pixels: Tensor) -> Tensor:
+        """(m, N, V) float32 features of images (m, 3, side, side), differentiable."""
         given: list[Tensor] = []
         hook = self.projector.register_forward_pre_hook(lambda _, arguments: given.append(arguments[0]))
         try:
-            self.model.get_image_features(pixel_values=pixels.to(self.device, self.model.dtype))
+            self.model.get_image_features(pixel_values=pixels.to(self.model.dtype))
         finally:
             hook.remove()
-        return given[0].float().flatten(1)
+        return given[0].float()
 
     @torch.no_grad()
     def soft_tokens(self, examples: Sequence[Example]) -> Tensor:
@@ -129,9 +133,9 @@ class Mllm:
             rest = [*rest, self.tokenizer.eos_token_id]
         return start + rest, len(start)
 
-    def turns(self, examples: Sequence[Example], visual: Tensor) -> Turns:
-        """The examples tokenised, beside what stands for their images."""
-        tokenised = [self.tokenise(e.question, e.answer, visual.shape[1]) for e in examples]
+    def turns(self, examples: Sequence[Example], visual: Tensor, visual_tokens: int | None = None) -> Turns:
+        """The examples tokenised, beside what stands for their images: N tokens each, or ``visual_tokens``."""
+        tokenised = [self.tokenise(e.question, e.answer, visual_tokens or visual.shape[1]) for e in examples]
         return Turns(visual, [tokens for tokens, _ in tokenised], [start for _, start in tokenised])
 
     def answer_loss(self, turns: Turns, rows: Sequence[int], soft: Tensor) -> Tensor:

@@ -219,3 +219,37 @@ def test_an_update_of_another_size_is_not_what_is_expected(mllm: Mllm) -> None:
     sent = method.upload(start(method, mllm), Turn("train", 1))
     assert schema_of(sent) == expected
     assert schema_of({**sent, ROUTER: torch.zeros(2, 192)}) != expected
+
+
+def test_the_same_experts_in_the_vision_tower(mllm: Mllm, tmp_path: Path) -> None:
+    """ct_clip: every MLP's adapters are trained and sent as the connector's are, and the tower itself stays as it was."""
+    small = config("pilot", method={"ct_clip": True}, federation={"rounds": 1}, evaluate={"references": []})
+    method = build_method(small.method)
+    before = frozen(mllm, ConnectedPersonal(mllm, small.method.lora, start(pilot(), mllm)))  # type: ignore[union-attr]
+    loop, backend = federation(small, mllm, tmp_path, method)
+    committed = loop._round(1, None)
+    own = committed.client("client-00")
+    assert own is not None
+    projector = mllm.projector_adapter()
+    assert not torch.equal(own[OWN + PARTS[0]], projector.weight_1)
+    layers = {name.split(".")[1] for name in own if name.startswith("clip.")}
+    assert layers == {"0", "1", "2", "3"}  # the features are those before the last of five
+    for layer in layers:
+        assert own[f"clip.{layer}.experts.1.cross.{PARTS[2]}"].any()
+        assert own[f"clip.{layer}.{ROUTER}"].any()
+        assert any(name == f"task/caption/clip.{layer}.{PARTS[0]}" for name in committed.server)
+    endings, _ = loop.run()
+    state = method.restore(endings["client-00"].artefact.files)
+    examples = backend.site.clients["client-00"].test
+    inside = method.build(mllm, loop.clients[0], state, None).answer(examples)
+    plain = ConnectedPersonal(mllm, small.method.lora, state).see(examples)  # type: ignore[union-attr]
+    assert len(inside) == len(examples)
+    built = method.build(mllm, loop.clients[0], state, None)
+    assert isinstance(built, ConnectedPersonal)
+    assert not torch.equal(built.see(examples), plain)
+    assert frozen(mllm, ConnectedPersonal(mllm, small.method.lora, start(pilot(), mllm))) == before  # type: ignore[union-attr]
+
+
+def test_what_no_gateway_serves_is_not_published() -> None:
+    with pytest.raises(ValueError, match=r"method.ct_clip: found true; .* publish.enabled must be false"):
+        config("pilot", method={"ct_clip": True}, publish={"enabled": True})

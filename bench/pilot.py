@@ -1,0 +1,106 @@
+"""``python bench/pilot.py MODE``: Pilot beside training alone, FedIT and its own ablations, on pilot_scenes.
+
+    tune    learning rates of Pilot, of training alone and of FedIT, on validation questions of seed 10
+    table   own test questions, unseen styles and the unseen task over seeds 0, 1, 2, at the tuned rates
+
+Results go to bench/results/pilot_<mode>.json, the table to pilot_table.md beside it.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any, Final
+
+ROOT = Path(__file__).resolve().parent.parent
+if sys.path and Path(sys.path[0]).resolve() == ROOT / "bench":
+    sys.path[0] = str(ROOT)  # run as a script: the packages are beside bench/, not in it
+
+from bench.pilot_study.runs import METHODS, Job, play_all  # noqa: E402
+from bench.pilot_study.summary import by_task, markdown, summarise  # noqa: E402
+from bench.prompt_study.machine import machine  # noqa: E402
+from bench.prompt_study.progress import progress  # noqa: E402
+
+RESULTS: Final = ROOT / "bench" / "results"
+RATES: Final = (1e-3, 2e-3, 4e-3)
+VALIDATION_SEED: Final = 10
+AGAINST: Final = ("local", "FedIT, global")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Runs the mode that the arguments name."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("mode", choices=("tune", "table"))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="of table (default: 0 1 2)")
+    parser.add_argument("--processes", type=int, default=2, help="runs at a time, one thread each (default: 2)")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results (default: bench/results)")
+    options = parser.parse_args(argv)
+    options.out.mkdir(parents=True, exist_ok=True)
+    {"tune": tune, "table": table}[options.mode](options)
+
+
+def tune(options: argparse.Namespace) -> None:
+    """The rate with the best mean over clients: Pilot's and training alone's personal row, FedIT's global one."""
+    jobs = [
+        Job(method, lr, VALIDATION_SEED, "val", local=method == "pilot")
+        for method in ("pilot", "fedit")
+        for lr in RATES
+    ]
+    with progress("tune", len(jobs)) as done:
+        found = dict(zip(jobs, play_all(jobs, options.processes, done), strict=True))
+    rows = (("pilot", "pilot", "personal"), ("local", "pilot", "local"), ("fedit", "fedit", "global"))
+    scores = {
+        name: {f"{job.lr:g}": results["mean"][row] for job, results in found.items() if job.method == method}
+        for name, method, row in rows
+    }
+    chosen = {name: float(max(by_rate, key=lambda lr: by_rate[lr])) for name, by_rate in scores.items()}
+    _write(options.out, "tune", {"seed": VALIDATION_SEED, "split": "val", "scores": scores, "chosen": chosen})
+    print(json.dumps(chosen, indent=2))
+
+
+def table(options: argparse.Namespace) -> None:
+    """Every method on every seed. Ablations take Pilot's rate."""
+    rates = json.loads((options.out / "pilot_tune.json").read_text())["chosen"]
+    shared = rates["local"] == rates["pilot"]  # then Pilot's own runs have the row
+    names = [*METHODS] if shared else [*METHODS, "local"]
+    jobs = [_job(name, rates, seed, shared) for name in names for seed in options.seeds]
+    with progress("table", len(jobs)) as done:
+        results = play_all(jobs, options.processes, done)
+    count = len(options.seeds)
+    runs = {name: results[i * count : (i + 1) * count] for i, name in enumerate(names)}
+    rows: dict[str, tuple[str, Sequence[dict[str, Any]]]] = {
+        "zero-shot": ("zero_shot", runs["pilot"]),
+        "local": ("local", runs["pilot" if shared else "local"]),
+        "FedIT, global": ("global", runs["fedit"]),
+        "FedIT, personal": ("personal", runs["fedit"]),
+        "Pilot, global": ("global", runs["pilot"]),
+        "Pilot": ("personal", runs["pilot"]),
+        **{name: ("personal", runs[name]) for name in METHODS if name.startswith("with")},
+    }
+    summary, tasks = summarise(rows, AGAINST), by_task(rows)
+    costs = {name: {way: mean(run[way] for run in runs[name]) for way in COSTS} for name in METHODS}
+    _write(
+        options.out, "table", {"seeds": options.seeds, "rates": rates, "rows": summary, "tasks": tasks, "costs": costs}
+    )
+    (options.out / "pilot_table.md").write_text(markdown(summary, tasks, AGAINST))
+    print(markdown(summary, tasks, AGAINST))
+
+
+COSTS: Final = ("bytes_up", "bytes_down", "seconds")
+
+
+def _job(name: str, rates: dict[str, float], seed: int, shared: bool) -> Job:
+    if name == "local":
+        return Job("pilot", rates["local"], seed, "test", local=True)
+    rate = rates["fedit" if name == "fedit" else "pilot"]
+    return Job(name, rate, seed, "test", local=shared and name == "pilot")
+
+
+def _write(folder: Path, name: str, measured: dict[str, Any]) -> None:
+    (folder / f"pilot_{name}.json").write_text(json.dumps({"machine": machine(), **measured}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
