@@ -222,7 +222,7 @@ def test_an_update_of_another_size_is_not_what_is_expected(mllm: Mllm) -> None:
 
 
 def test_the_same_experts_in_the_vision_tower(mllm: Mllm, tmp_path: Path) -> None:
-    """ct_clip: every MLP's adapters are trained and sent as the connector's are, and the tower itself stays as it was."""
+    """ct_clip: every MLP's adapters are trained and sent as the connector's are; the tower stays as it was."""
     small = config("pilot", method={"ct_clip": True}, federation={"rounds": 1}, evaluate={"references": []})
     method = build_method(small.method)
     before = frozen(mllm, ConnectedPersonal(mllm, small.method.lora, start(pilot(), mllm)))  # type: ignore[union-attr]
