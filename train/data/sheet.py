@@ -6,6 +6,7 @@ from typing import Final
 from PIL import Image, ImageDraw, ImageFont
 
 from train.data.examples import ClientData, Example
+from train.data.readers.refcoco import GRID
 
 COLUMNS: Final = 4
 TILE: Final = 192
@@ -32,7 +33,7 @@ def _tile(sheet: Image.Image, example: Example, x: int, y: int) -> None:
     sheet.paste(picture, (x, y))
     draw = ImageDraw.Draw(sheet)
     if example.task == "ground":
-        scale = TILE / example.image.shape[1]
+        scale = TILE / (GRID if example.style == "refcoco" else example.image.shape[1])
         x0, y0, x1, y1 = (int(edge) for edge in example.answer.split()[1:])
         draw.rectangle([x + x0 * scale, y + y0 * scale, x + (x1 + 1) * scale, y + (y1 + 1) * scale], outline="red")
     lines = _wrap(draw, example.question, TILE) + _wrap(draw, f"→ {example.answer}", TILE)

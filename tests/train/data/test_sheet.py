@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from train.data import DataConfig, build
+from train.data import ClientData, DataConfig, Example, build
 from train.data.sheet import COLUMNS, MARGIN, TILE, contact_sheet
 
 CONFIG = "seed: 3\ndata:\n  clients: 2\n  styles: [night, cartoon]\n  tasks: [ground]\n  train_per_client: 8\n"
@@ -71,3 +71,13 @@ def test_refusals_are_one_sentence(tmp_path: Path, config: str, client: str, sen
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_box_on_a_grid_is_drawn_on_the_whole_picture() -> None:
+    """RefCOCO's answers count hundredths of the picture, the embedded ones its pixels."""
+    grey = np.full((64, 64, 3), 128, dtype=np.uint8)
+    for style, answer in (("refcoco", "box 25 50 74 99"), ("night", "box 16 32 47 63")):
+        example = Example(grey, "Give the box.", answer, "ground", -1, "one", style)
+        sheet = np.asarray(contact_sheet(ClientData("ann", (example,), (), (), (), "")))
+        rows, columns = np.nonzero((sheet[56 : 56 + TILE, MARGIN : MARGIN + TILE] == (255, 0, 0)).all(-1))
+        assert (rows.min(), columns.min(), columns.max()) == (TILE // 2, TILE // 4, 3 * TILE // 4)
