@@ -7,7 +7,7 @@ import yaml
 
 from adapters_store.paths import PROJECT_ROOT
 from train.config import RunConfig
-from train.data.config import IMAGE_SETS
+from train.data.fields import IMAGE_SETS
 
 CONFIGS = PROJECT_ROOT / "train" / "configs"
 FILES = sorted(path for path in CONFIGS.rglob("*.yaml") if path.parent.name != "accelerate")

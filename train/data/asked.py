@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from train.data.config import DataConfig, Task, TaskStyle
+from train.data.config import DataConfig
 from train.data.digits import Rows, divide, hand_out, handwritten
 from train.data.draw import questions
 from train.data.examples import SPLITS, ClientData, Example
+from train.data.fields import Task, TaskStyle
 from train.data.partition import client_ids, take_turns
 from train.data.vocabulary import HANDWRITING
 

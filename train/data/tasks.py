@@ -1,23 +1,19 @@
 """Whether a configuration's tasks, their styles, and what is held out of both fit together."""
 
-from typing import TYPE_CHECKING
-
+from train.data.fields import DataFields
 from train.data.vocabulary import HANDWRITING
-
-if TYPE_CHECKING:
-    from train.data.config import DataConfig
 
 ONE_TASK = ("task", "task_style")
 """Partitions in which a client has one task."""
 
 
-def check_tasks(config: "DataConfig") -> None:
+def check_tasks(config: DataFields) -> None:
     """Raises ValueError with one sentence where they do not."""
     _check_taught(config)
     _check_unseen(config)
 
 
-def _check_taught(config: "DataConfig") -> None:
+def _check_taught(config: DataFields) -> None:
     if config.task_styles and (config.name, config.partition) != ("scenes", "task_style"):
         raise ValueError(
             f"task_styles: found name {config.name!r} with partition {config.partition!r}, allowed are 'scenes' with"
@@ -31,7 +27,7 @@ def _check_taught(config: "DataConfig") -> None:
         _check_style("task_styles", task, styles)
 
 
-def _check_unseen(config: "DataConfig") -> None:
+def _check_unseen(config: DataFields) -> None:
     held_out = bool(config.unseen_styles or config.unseen_tasks)
     if held_out != (config.unseen_per_client > 0):
         raise ValueError(

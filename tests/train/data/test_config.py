@@ -5,7 +5,8 @@ from typing import Any, get_args
 import pytest
 from pydantic import ValidationError
 
-from train.data.config import IMAGE_SETS, DataConfig, Style, Task
+from train.data.config import DataConfig
+from train.data.fields import IMAGE_SETS, Style, Task
 from train.data.questions import TASKS
 from train.data.vocabulary import STYLES
 
