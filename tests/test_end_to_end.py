@@ -14,14 +14,16 @@ import yaml
 from adapters_store.paths import PROJECT_ROOT
 from adapters_store.store import Store
 from tests.serve.live import LiveGateway, data_url, running_gateway
-from tests.serve.parity import check_parity
+from tests.serve.parity import Question, check_parity, check_parity_together
 from tests.train.small import config, yaml_file
 from train.config import RunConfig
-from train.data import build
+from train.data import ClientData, build
+from train.data.score import read_box
 from train.fed import main
 from train.methods import build_method
 from train.methods.base import ClientInfo
 from train.models.clip import ResidentClip
+from train.models.resident import load_resident
 
 
 def test_trained_clients_are_loaded_while_serving_and_answer_as_in_training(
@@ -44,6 +46,45 @@ def test_trained_clients_are_loaded_while_serving_and_answer_as_in_training(
         check_parity(gateway, gateway.store, member.id, questions)
         answers[member.id] = [gateway.ask(member.id, text, image)["choices"][0]["message"] for image, text in questions]
         assert answers[member.id] != [gateway.ask("base", t, i)["choices"][0]["message"] for i, t in questions]
+
+
+def test_pilots_clients_are_served_with_their_connectors(gateway: LiveGateway, tmp_path: Path) -> None:
+    """Two stages, published into a running gateway: all clients asked at once, and boxes as the trainer draws them."""
+    sections = {
+        "publish": {"enabled": True, "store": str(gateway.store.root)},
+        "data": {"test_per_client": 6, "clients": 2, "tasks": ["ground", "count"]},
+        "client": {"local_steps": 4, "lr": 0.01},
+        "evaluate": {"references": []},
+    }
+    arguments = ["--config", str(yaml_file(tmp_path, "pilot", **sections)), "--out", str(tmp_path / "run")]
+    assert main(arguments) == 0
+    versions = json.loads((tmp_path / "run" / "versions.json").read_text())
+    settings = config("pilot", **sections)
+    federation = build(settings.data, 0)
+    for member in federation:
+        gateway.wait_for(member.id, versions[member.id], timeout_s=10)
+    check_parity_together(gateway, gateway.store, {member.id: asked(member) for member in federation})
+    check_boxes(gateway, gateway.store, settings, federation[0])
+
+
+def asked(member: ClientData) -> list[Question]:
+    """A client's test questions."""
+    return [(example.image, example.question) for example in member.test]
+
+
+def check_boxes(gateway: LiveGateway, store: Store, settings: RunConfig, member: ClientData) -> None:
+    """The gateway's boxes are those of the trainer's own model over the published bytes."""
+    live = store.live(member.id)
+    assert live is not None
+    folder = store.artefact(member.id, live.version).path
+    method = build_method(settings.method)
+    model = load_resident(settings, "mllm")
+    state = method.restore({path.name: path.read_bytes() for path in folder.iterdir()})
+    drawn = method.build(model, ClientInfo.of(member), state, None).answer(member.test)
+    boxes = [read_box(answer) for answer in drawn]
+    assert any(boxes)
+    said = [gateway.ask(member.id, text, image)["choices"][0]["message"]["content"] for image, text in asked(member)]
+    assert [read_box(answer) for answer in said] == boxes
 
 
 @pytest.mark.parametrize("name", ["coop", "pfedmoap", "pfedprompt", "promptfl"])
@@ -99,6 +140,25 @@ def test_fifty_questions_of_every_published_client(tmp_path: Path) -> None:
             check_parity(live, store, member.id, questions)
         shared = [(example.image, example.question) for member in federation for example in member.test[:17]]
         check_parity(live, store, "global", shared)
+
+
+@pytest.mark.accept
+def test_fifty_questions_of_every_client_of_pilot(tmp_path: Path) -> None:
+    """pilot_scenes as it is: ten clients of five tasks, all of them asked at once, and the global version."""
+    store = Store(tmp_path / "store")
+    path = PROJECT_ROOT / "train" / "configs" / "pilot_scenes.yaml"
+    told = ["--publish.store", str(store.root), "--evaluate.references", "[]", "--data.unseen_per_client", "1"]
+    assert main(["--config", str(path), "--out", str(tmp_path / "run"), *told]) == 0
+    settings = RunConfig.model_validate(yaml.safe_load(path.read_text()))
+    federation = build(settings.data, 0)
+    questions = {member.id: asked(member) for member in federation}
+    assert all(len(one) >= 50 for one in questions.values())
+    shared = [question for one in questions.values() for question in one[:5]]
+    with running_gateway(store.root) as live:
+        check_parity_together(live, store, {**questions, "global": shared})
+        for member in federation:
+            if member.test[0].task == "ground":
+                check_boxes(live, store, settings, member)
 
 
 @pytest.mark.accept
