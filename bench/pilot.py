@@ -3,7 +3,8 @@
     tune    learning rates of Pilot, of training alone and of FedIT, on validation questions of seed 10
     table   own test questions, unseen styles and the unseen task over seeds 0, 1, 2, at the tuned rates
 
-Results go to bench/results/pilot_<mode>.json, the table to pilot_table.md beside it.
+Results go to bench/results/pilot_<mode>.json, the table to pilot_table.md beside it. Finished runs are kept in
+bench/results/pilot_runs, and not repeated.
 """
 
 import argparse
@@ -26,6 +27,7 @@ from bench.prompt_study.progress import progress  # noqa: E402
 RESULTS: Final = ROOT / "bench" / "results"
 RATES: Final = (1e-3, 2e-3, 4e-3)
 VALIDATION_SEED: Final = 10
+RUNS: Final = "pilot_runs"
 AGAINST: Final = ("local", "FedIT, global")
 
 
@@ -42,20 +44,21 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def tune(options: argparse.Namespace) -> None:
-    """The rate with the best mean over clients: Pilot's and training alone's personal row, FedIT's global one."""
+    """The rate with the best mean over clients, of equals the larger: Pilot's and training alone's personal row, FedIT's
+    global one."""
     jobs = [
         Job(method, lr, VALIDATION_SEED, "val", local=method == "pilot")
         for method in ("pilot", "fedit")
         for lr in RATES
     ]
     with progress("tune", len(jobs)) as done:
-        found = dict(zip(jobs, play_all(jobs, options.processes, done), strict=True))
+        found = dict(zip(jobs, play_all(jobs, options.processes, options.out / RUNS, done), strict=True))
     rows = (("pilot", "pilot", "personal"), ("local", "pilot", "local"), ("fedit", "fedit", "global"))
     scores = {
         name: {f"{job.lr:g}": results["mean"][row] for job, results in found.items() if job.method == method}
         for name, method, row in rows
     }
-    chosen = {name: float(max(by_rate, key=lambda lr: by_rate[lr])) for name, by_rate in scores.items()}
+    chosen = {name: max((score, float(lr)) for lr, score in by_rate.items())[1] for name, by_rate in scores.items()}
     _write(options.out, "tune", {"seed": VALIDATION_SEED, "split": "val", "scores": scores, "chosen": chosen})
     print(json.dumps(chosen, indent=2))
 
@@ -67,7 +70,7 @@ def table(options: argparse.Namespace) -> None:
     names = [*METHODS] if shared else [*METHODS, "local"]
     jobs = [_job(name, rates, seed, shared) for name in names for seed in options.seeds]
     with progress("table", len(jobs)) as done:
-        results = play_all(jobs, options.processes, done)
+        results = play_all(jobs, options.processes, options.out / RUNS, done)
     count = len(options.seeds)
     runs = {name: results[i * count : (i + 1) * count] for i, name in enumerate(names)}
     rows: dict[str, tuple[str, Sequence[dict[str, Any]]]] = {

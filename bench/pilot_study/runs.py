@@ -1,5 +1,6 @@
 """Runs of the product's own command on pilot_scenes, several at a time, each on one thread."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -57,11 +58,19 @@ def steps_of_an_exchange(values: Values) -> int:
     return int(client["local_epochs"] * -(-examples // client["batch_size"]))
 
 
-def play_all(jobs: Sequence[Job], processes: int, done: Callable[[str], None]) -> list[dict[str, Any]]:
-    """``results.json`` of every job, in their order; ``done`` hears of each at its end."""
+def play_all(jobs: Sequence[Job], processes: int, kept: Path, done: Callable[[str], None]) -> list[dict[str, Any]]:
+    """``results.json`` of every job, in their order; ``done`` hears of each at its end.
+
+    ``kept``: folder where they stay, by their configuration, so that a study that was cut short goes on.
+    """
+    kept.mkdir(parents=True, exist_ok=True)
 
     def play(job: Job) -> dict[str, Any]:
-        results = _play(config(job))
+        values = config(job)
+        path = kept / f"{hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]}.json"
+        if not path.exists():
+            path.write_text(json.dumps(_play(values)))
+        results: dict[str, Any] = json.loads(path.read_text())
         done(f"{job.method}, lr {job.lr:g}, seed {job.seed}")
         return results
 

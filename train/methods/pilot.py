@@ -184,7 +184,7 @@ class Pilot(Method[Mllm]):
         if options.aggregation == "ata":
             means = adaptive_means(factors, examples, options.top_m, options.lora.alpha / options.lora.rank)
         else:
-            means = [weighted_mean(factors, shares(examples, options.weighting))] * len(updates)
+            means = [weighted_mean(factors, shares(examples, options.weighting)) for _ in updates]  # no shared memory
         for update, mean in zip(updates, means, strict=True):
             new |= put_under(f"lora/{update.client}/", mean)
         return new

@@ -101,6 +101,7 @@ def test_a_client_is_sent_its_own_adaptive_lora_and_the_other_tasks() -> None:
     assert not any(name.startswith("experts.1.") for name in newcomer)
     mean = combined(server(), [update("ann", 1), update("bob", 2), update("cat", 9)], 0, BOTH, aggregation="mean")
     assert all(float(method.parcel(mean, client)[A]) == float(mean[MEAN + A]) for client in CLIENTS)
+    assert to_bytes(mean)  # tensors that share memory cannot be committed
 
 
 def test_a_client_that_never_trained_is_served_what_it_is_sent(mllm: Mllm) -> None:
