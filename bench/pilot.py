@@ -44,8 +44,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def tune(options: argparse.Namespace) -> None:
-    """The rate with the best mean over clients, of equals the larger: Pilot's and training alone's personal row, FedIT's
-    global one."""
+    """The rate with the best mean over clients, of equals the larger: of Pilot's and local training's personal row, of
+    FedIT's global one."""
     jobs = [
         Job(method, lr, VALIDATION_SEED, "val", local=method == "pilot")
         for method in ("pilot", "fedit")
