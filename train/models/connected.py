@@ -79,7 +79,7 @@ def named(prefix: str, adapter: Mlp) -> Tensors:
 def mllm_artefact(role: Literal["personal", "global"], model: Mllm, lora: LoraOptions, state: Tensors) -> Artefact:
     """The LoRA of this state as PEFT's files, and its connector's file where it has one."""
     files = lora_files(lora, model.base.name, {name: tensor for name, tensor in state.items() if is_lora(name)})
-    connector = {n: t for n, t in state.items() if n in connector_part(state) or n.startswith(INSIDE)}
+    connector = connector_part(state) | {name: t for name, t in state.items() if name.startswith(INSIDE)}
     return Artefact(
         role=role,
         files={**files, CONNECTOR: to_bytes(connector)} if connector else files,
