@@ -43,23 +43,40 @@ def test_a_window_counts_what_ends_in_it() -> None:
             await asyncio.sleep(0.01)
             return 16 if client == "c0" else 7
 
-    rate, lengths = asyncio.run(load.play(Side(), ["c0", "c0", "c1"], 0.3))
-    assert lengths == {16, 7}
-    assert 100 < rate <= 300
+    window = asyncio.run(load.play(Side(), ["c0", "c0", "c1"], 0.3))
+    assert window.lengths == {16, 7}
+    assert 100 < window.rate <= 300
+    assert 0 < window.processor_seconds < 0.01
 
 
 def test_the_conclusion_is_what_mixing_costs_beyond_the_engines_own() -> None:
-    rates = {"gateway": {"one": [20.0, 19.0, 21.0], "mixed": [16.0]}, "engine": {"one": [40.0], "mixed": [34.0]}}
+    def windows(*figures: tuple[float, float]) -> list[load.Window]:
+        return [load.Window(rate, seconds, frozenset({16})) for rate, seconds in figures]
+
+    seen = {
+        "gateway": {
+            "one": windows((19, 0.1), (21, 0.1), (10, 0.1), (10, 0.1)),
+            "mixed": windows((17, 0.11), (15, 0.11), (8, 0.12), (8, 0.12)),
+        },
+        "engine": {
+            "one": windows(*[(40, 0.1)] * 4),
+            "mixed": windows((34, 0.1), (34, 0.1), (36, 0.1), (36, 0.1)),
+        },
+    }
     spent = [{"features": 2.0, "connectors": 1.0, "answers": 30.0, "count": 10.0}]
-    found = load.summarise(rates, spent)
-    assert found["points_lost_by_mixing"] == pytest.approx({"gateway": 20, "engine": 15})
-    assert found["gateways_mixing_cost_points"] == pytest.approx(5)
+    found = load.summarise(seen, spent)
+    lost = {
+        by: {who: of["mean"] for who, of in by_side.items()} for by, by_side in found["points_lost_by_mixing"].items()
+    }
+    assert lost["throughput"] == pytest.approx({"gateway": 20, "engine": 12.5, "gateway's own": 7.5})
+    assert lost["processor"] == pytest.approx({"gateway": 15, "engine": 0, "gateway's own": 15})
+    assert found["points_lost_by_mixing"]["throughput"]["gateway"]["interval"] == pytest.approx((20, 20))
     assert found["share"] == pytest.approx({"features": 2 / 30, "connectors": 1 / 30})
     assert found["seconds_of_an_answer"]["answers"] == 3
     table = markdown({"answers": found, "batches": {"mixing_cost": {"8": 0.02, "16": -0.01}}})
     assert "| 10.0 % | < 15 % |" in table
     assert "| -2.0 % | > −10 % |" in table
-    assert "| 5.0 points | ≤ 5 |" in table
+    assert "answers a second that mixing 8 clients costs: gateway's own | +7.5 [" in table
 
 
 @pytest.mark.accept
@@ -68,4 +85,4 @@ def test_the_command_writes_results_and_machine(tmp_path: Path, capsys: pytest.C
     found = json.loads((tmp_path / "connectors.json").read_text())
     assert found["answers"]["answer_tokens"] == [4]
     assert found["machine"]["vllm"]
-    assert "the gateway's own cost of mixing" in capsys.readouterr().out
+    assert "mixing 8 clients costs: gateway's own" in capsys.readouterr().out
