@@ -22,7 +22,7 @@ NULL: Final = 1e-12
 
 def ataf(a: Adapter, b: Adapter, alpha: float) -> dict[str, Factors]:
     """Two adapters fused module by module. Raises ValueError, in one sentence, where their modules differ."""
-    return {module: fused_factors(*pair, alpha) for module, pair in together([a, b])}
+    return {module: fused_factors(own, other, alpha) for module, (own, other) in together([a, b])}
 
 
 def fused(tau_a: Tensor, tau_b: Tensor, alpha: float) -> Tensor:
