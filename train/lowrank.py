@@ -49,9 +49,14 @@ def dense_recompressed(delta: Tensor, rank: int) -> tuple[Factors, float]:
     return _truncated(u, sigma, vh, rank)
 
 
+def padded(factors: Factors, rank: int) -> Factors:
+    """The same product from factors of this rank, which must not be below theirs: zero columns of B, rows of A."""
+    b, a = factors
+    return pad(b, (0, rank - b.shape[1])), pad(a, (0, 0, 0, rank - a.shape[0]))
+
+
 def _truncated(u: Tensor, sigma: Tensor, vh: Tensor, rank: int) -> tuple[Factors, float]:
     root = sigma[:rank].sqrt()
-    missing = rank - len(root)
-    factors = pad(u[:, :rank] * root, (0, max(missing, 0))), pad(root[:, None] * vh[:rank], (0, 0, 0, max(missing, 0)))
     norm = float(sigma.norm())
-    return factors, float(sigma[rank:].norm()) / norm if norm else 0.0
+    error = float(sigma[rank:].norm()) / norm if norm else 0.0
+    return padded((u[:, :rank] * root, root[:, None] * vh[:rank]), rank), error

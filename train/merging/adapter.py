@@ -1,6 +1,7 @@
 """A LoRA adapter as merging sees it: the factors (B, A) of every module, from and to the tensors of PEFT's file."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -12,6 +13,33 @@ Adapter = Mapping[str, Factors]
 """Module name, as in PEFT's file without ``.lora_A.weight`` → (B (d_out, r), A (r, d_in)), ΔW = BA."""
 
 A, B = ".lora_A.weight", ".lora_B.weight"
+T = TypeVar("T")
+
+
+class Recompressed(dict[str, Factors]):
+    """An adapter cut to a rank; ``errors`` holds ‖B̂Â − ΔW‖_F / ‖ΔW‖_F for every module."""
+
+    def __init__(self, modules: Iterable[tuple[str, tuple[Factors, float]]]) -> None:
+        super().__init__()
+        self.errors: dict[str, float] = {}
+        for module, (factors, error) in modules:
+            self[module], self.errors[module] = factors, error
+
+
+class Computed(Mapping[str, T]):
+    """A mapping whose values are computed when they are asked for, so that one dense tensor is alive at a time."""
+
+    def __init__(self, names: Sequence[str], compute: Callable[[str], T]) -> None:
+        self.names, self.compute = names, compute
+
+    def __getitem__(self, name: str) -> T:
+        return self.compute(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
 
 
 def read_adapter(tensors: Mapping[str, Tensor], scale: float) -> dict[str, Factors]:
@@ -63,6 +91,29 @@ def together(adapters: Sequence[Adapter]) -> Iterator[tuple[str, list[Factors]]]
             raise ValueError(f"{module}: adapter {owner} has this module, adapter {other} does not.")
     for module in in_file_order(adapters[0]):
         yield module, _checked(module, [adapter[module] for adapter in adapters])
+
+
+def of_one_rank(adapters: Sequence[Adapter]) -> Iterator[tuple[str, list[Factors]]]:
+    """The same, for methods that combine the factors entry by entry: refuses ranks that differ."""
+    for module, factors in together(adapters):
+        for number, (b, _) in enumerate(factors, start=1):
+            if b.shape[1] != (rank := factors[0][0].shape[1]):
+                raise ValueError(f"{module}: adapter {number} has rank {b.shape[1]}, adapter 1 {rank}; it must be one.")
+        yield module, factors
+
+
+def deltas(adapters: Sequence[Adapter]) -> list[Mapping[str, Tensor]]:
+    """For every adapter its ΔW = BA (d_out, d_in) by module, formed in float64 when asked for; checks as above."""
+    names = [module for module, _ in together(adapters)]
+    return [Computed(names, _product_of(adapter)) for adapter in adapters]
+
+
+def _product_of(adapter: Adapter) -> Callable[[str], Tensor]:
+    def product(module: str) -> Tensor:
+        b, a = adapter[module]
+        return b.to(torch.float64) @ a.to(torch.float64)
+
+    return product
 
 
 def _checked(module: str, factors: list[Factors]) -> list[Factors]:
