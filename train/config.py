@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from train.data import DataConfig
-from train.methods import METHODS, Options
+from train.methods import Options, build_method
 from train.methods.base import Method
 from train.methods.local import Local
 from train.methods.pfedprompt import PFedPromptOptions
@@ -140,7 +140,11 @@ class RunConfig(_Section):
 
     @model_validator(mode="after")
     def _fits_method(self) -> "RunConfig":
-        method = METHODS[self.method.name]
+        method = build_method(self.method)
+        if method.one_shot and self.federation.rounds != 1:
+            raise ValueError(
+                f"federation.rounds: found {self.federation.rounds}; {method.name} talks once, 1 is allowed"
+            )
         if self.client.personal_steps and not method.fine_tunes:
             raise ValueError(
                 f"client.personal_steps: found {self.client.personal_steps}; {method.name} publishes what a client "
@@ -159,10 +163,10 @@ class RunConfig(_Section):
     def _fits_privacy(self) -> "RunConfig":
         if self.privacy.dp is None:
             return self
-        method = METHODS[self.method.name]
-        if issubclass(method, Local):
+        method = build_method(self.method)
+        if isinstance(method, Local):
             raise ValueError(f"privacy.dp: {method.name} uploads nothing that it could make private; null is allowed")
-        if method.family != "clip" or method.loss is not Method.loss:
+        if method.family != "clip" or type(method).loss is not Method.loss:
             raise ValueError(f"privacy.dp: {method.name} has no loss of each example alone; null is allowed")
         if isinstance(self.method, PFedPromptOptions) and self.method.opt_in:
             raise ValueError(

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.train.small import config
-from train.methods import METHODS
+from train.methods import build_method
 from train.methods.base import ResidentModel
 from train.models.clip import ResidentClip
 from train.models.mllm import Mllm
@@ -41,7 +41,7 @@ def resident(request: pytest.FixtureRequest) -> Any:
     """The base of a method, by the method's name."""
 
     def of(method: str) -> ResidentModel:
-        base: ResidentModel = request.getfixturevalue(METHODS[method].family)
+        base: ResidentModel = request.getfixturevalue(build_method(config(method).method).family)
         return base
 
     return of

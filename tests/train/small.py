@@ -58,6 +58,12 @@ PILOT: dict[str, Any] = {
     "data": {**MLLM["data"], "clients": 3, "partition": "task", "tasks": ["caption", "count"]},
     "client": {**MLLM["client"], "personal_steps": 0},
 }
+ONE_SHOT: dict[str, Any] = {
+    **CLIP,
+    "method": {"name": "sap", "ratio": 0.5, "lora": {"rank": 2, "alpha": 4}, "anchors": {"count": 4}},
+    "federation": {"rounds": 1, "threads": 1},
+    "client": {**CLIP["client"], "personal_steps": 0, "optimizer": "adamw"},
+}
 CONFIGS = {
     "coop": {**PROMPTS, "method": {"name": "coop", "prompt": {"length": 4}}},
     "fedit": MLLM,
@@ -65,6 +71,7 @@ CONFIGS = {
     "pfedprompt": {**PROMPTS, "method": {"name": "pfedprompt", "prompt": {"length": 4}, "opt_in": "all"}},
     "pilot": PILOT,
     "promptfl": CLIP,
+    "sap": ONE_SHOT,
 }
 
 

@@ -11,13 +11,14 @@ from train.methods.pfedmoap import PFedMoAP, PFedMoAPOptions
 from train.methods.pfedprompt import PFedPrompt, PFedPromptOptions
 from train.methods.pilot import Pilot, PilotOptions
 from train.methods.promptfl import PromptFL, PromptFLOptions
+from train.methods.sap import SAP, SAPOptions
 
 Options = Annotated[
-    CoOpOptions | FedITOptions | PFedMoAPOptions | PFedPromptOptions | PilotOptions | PromptFLOptions,
+    CoOpOptions | FedITOptions | PFedMoAPOptions | PFedPromptOptions | PilotOptions | PromptFLOptions | SAPOptions,
     Field(discriminator="name"),
 ]
 METHODS: dict[str, type[Method[Any]]] = {
-    method.name: method for method in (CoOp, FedIT, PFedMoAP, PFedPrompt, Pilot, PromptFL)
+    method.name: method for method in (CoOp, FedIT, PFedMoAP, PFedPrompt, Pilot, PromptFL, SAP)
 }
 
 

@@ -126,9 +126,10 @@ class Method(Generic[Model]):
     """FedAvg on a resident base of class ``Model``; a subclass says what is trained, published, and different."""
 
     name: ClassVar[str]
-    family: ClassVar[Literal["mllm", "clip"]]
+    family: Literal["mllm", "clip"]
     trust: ClassVar[Trust]
     fine_tunes: ClassVar[bool] = True  # whether personal steps make the personal version; else it is what trained last
+    one_shot: ClassVar[bool] = False  # whether clients talk once: one round
     options: MethodOptions
 
     def __init__(self, options: Any) -> None:

@@ -13,7 +13,7 @@ class CoOpOptions(PromptFamilyOptions):
 
 class CoOp(Local):
     name: ClassVar[str] = "coop"
-    family: ClassVar[Literal["mllm", "clip"]] = "clip"
+    family: Literal["mllm", "clip"] = "clip"
     trust: ClassVar[Trust] = Trust(
         serving_host=["personal prompt vectors", "class names"],
         client_only=["images", "labels", "image features", "optimiser state", "prompt vectors in training"],

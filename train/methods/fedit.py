@@ -39,7 +39,7 @@ class FedITOptions(MethodOptions):
 
 class FedIT(Method[Mllm]):
     name: ClassVar[str] = "fedit"
-    family: ClassVar[Literal["mllm", "clip"]] = "mllm"
+    family: Literal["mllm", "clip"] = "mllm"
     options: FedITOptions
     trust: ClassVar[Trust] = Trust(
         aggregator=["LoRA factors A and B after each round", "number of training examples"],

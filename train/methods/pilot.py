@@ -88,7 +88,7 @@ class PilotOptions(MethodOptions):
 
 class Pilot(Method[Mllm]):
     name: ClassVar[str] = "pilot"
-    family: ClassVar[Literal["mllm", "clip"]] = "mllm"
+    family: Literal["mllm", "clip"] = "mllm"
     fine_tunes: ClassVar[bool] = False
     options: PilotOptions
     trust: ClassVar[Trust] = Trust(

@@ -35,7 +35,7 @@ class PromptFLOptions(PromptFamilyOptions):
 
 class PromptFL(Method[ResidentClip]):
     name: ClassVar[str] = "promptfl"
-    family: ClassVar[Literal["mllm", "clip"]] = "clip"
+    family: Literal["mllm", "clip"] = "clip"
     options: PromptFamilyOptions
     trust: ClassVar[Trust] = Trust(
         aggregator=["prompt vectors after each round", "number of training examples", "class names"],

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
+from adapters_store.personal.adapted_tower import Delta
 from adapters_store.personal.clip import Clip
 from adapters_store.personal.heads import TextHead
 from adapters_store.personal.prompt import CLASS_FIELD
@@ -21,7 +22,6 @@ from adapters_store.personal.vision_lora import (
     LINEARS,
     PREFIX,
     WEIGHTS,
-    Delta,
     check_vision_fit,
     image_features,
     linear_weights,
@@ -91,7 +91,9 @@ class VisionLoraPersonal:
     def __init__(self, resident: ResidentClip, scale: float, class_names: Sequence[str], tensors: Tensors) -> None:
         """``tensors``: by PEFT's names; ``scale``: s. ValueError where they do not fit the tower."""
         self.resident, self.scale, self.class_names = resident, scale, class_names
-        self.parameters = {name: nn.Parameter(t.to(resident.device).clone()) for name, t in sorted(tensors.items())}
+        self.parameters: Mapping[str, nn.Parameter] = {
+            name: nn.Parameter(t.to(resident.device).clone()) for name, t in sorted(tensors.items())
+        }
         check_vision_fit(resident.clip, vision_deltas(self.parameters, scale))
         self.head = TextHead(resident.clip.logit_scale, zero_shot_text(resident, class_names))
 

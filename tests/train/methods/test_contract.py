@@ -17,6 +17,7 @@ from train.tensors import Tensors, schema_of, to_bytes
 
 every = pytest.mark.parametrize("name", METHODS)
 communicating = pytest.mark.parametrize("name", [n for n, method in METHODS.items() if not issubclass(method, Local)])
+averaging = pytest.mark.parametrize("name", [n for n, method in METHODS.items() if not method.one_shot])
 CLASSES = ("star", "ring", "moon")
 CLIENTS = [ClientInfo("ann", 3, CLASSES), ClientInfo("bob", 1, CLASSES)]
 NEWCOMER = ClientInfo("cat", 1, CLASSES)
@@ -52,7 +53,7 @@ def test_an_upload_has_the_expected_schema_and_nothing_else(name: str, resident:
     assert schema_of(uploaded(method, own)) == method.expected(state, CLIENTS[0], Turn("train", 1))
 
 
-@communicating
+@averaging
 def test_combining_is_the_weighted_mean_and_leaves_its_inputs_alone(name: str, resident: Any) -> None:
     model = resident(name)
     method, own = start(name, model)
@@ -67,7 +68,7 @@ def test_combining_is_the_weighted_mean_and_leaves_its_inputs_alone(name: str, r
         torch.testing.assert_close(received[key], (3 * value + (value + 1)) / 4, rtol=1e-6, atol=1e-6)
 
 
-@communicating
+@averaging
 def test_a_client_alone_gets_its_own_update_back(name: str, resident: Any) -> None:
     model = resident(name)
     method, own = start(name, model)

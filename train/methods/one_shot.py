@@ -1,0 +1,108 @@
+"""One-shot federation: every client trains a LoRA alone and uploads it once; the server merges them, which is global.
+
+A client's own version is the LoRA that it trained; nothing is sent back to it. How the LoRAs are merged is what the
+methods differ in (train/merging holds it as pure functions).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from adapters_store.manifest import Trust
+from train.data import Example
+from train.data.anchors import AnchorOptions, anchors
+from train.merging.adapter import Adapter, read_adapter, write_adapter
+from train.merging.means import exact_mean, recompress, total_norm
+from train.methods.base import Artefact, ClientInfo, Method, MethodOptions, Personal, ServerContext, Turn, Update
+from train.models.carriers import CARRIERS, CarriedLora, Family
+from train.models.lora import WEIGHTS
+from train.tensors import Tensors, from_bytes
+
+MERGED = "merged."
+"""Begins the names of the server's tensors once they are the merge."""
+
+
+class OneShotOptions(MethodOptions):
+    """Options of every one-shot method."""
+
+    family: Family = Field("clip", description="clip: LoRA on the vision tower; mllm: on the LLaVA's language model")
+    lora: CarriedLora = Field(CarriedLora(), description="the adapters every client trains")
+    rank: int | None = Field(
+        None, ge=1, le=512, description="rank of the published merge, the error is logged; by default the exact merge's"
+    )
+    anchors: AnchorOptions = Field(AnchorOptions(), description="the server's public image–text pairs")
+
+    @model_validator(mode="after")
+    def _linears_of_the_family(self) -> "OneShotOptions":
+        CARRIERS[self.family](self.lora)
+        return self
+
+
+class OneShot(Method[Any]):
+    one_shot: ClassVar[bool] = True
+    fine_tunes: ClassVar[bool] = False
+    options: OneShotOptions
+    trust: ClassVar[Trust] = Trust(
+        aggregator=["LoRA factors A and B, once", "class names"],
+        serving_host=["personal LoRA factors A and B", "class names"],
+        client_only=["images", "labels, questions and answers", "optimiser state"],
+    )
+
+    def __init__(self, options: OneShotOptions) -> None:
+        super().__init__(options)
+        self.family = options.family
+        self.carrier = CARRIERS[options.family](options.lora)
+
+    def merge(self, model: Any, adapters: Sequence[Adapter], updates: Sequence[Update], seed: int) -> Adapter:
+        """The server's merge of the updates' adapters, both in client order."""
+        raise NotImplementedError
+
+    def initial(self, model: Any, clients: Sequence[ClientInfo], seed: int) -> Tensors:
+        self.anchors(seed)  # refuses what cannot be read before anything is trained
+        return self.carrier.initial(model, seed)
+
+    def anchors(self, seed: int) -> tuple[Example, ...]:
+        """The server's public image–text pairs."""
+        return anchors(self.options.anchors, self.options.family, seed)
+
+    def build(self, model: Any, client: ClientInfo, state: Tensors, turn: Turn | None) -> Personal:
+        return self.carrier.build(model, client.class_names, state)
+
+    def combine(self, state: Tensors, updates: Sequence[Update], context: ServerContext) -> Tensors:
+        """The merge, in the scale of the clients' LoRAs."""
+        scale = self.options.lora.scale
+        adapters = [read_adapter(update.tensors, scale) for update in updates]
+        merged = self.merge(context.model, adapters, updates, context.seed)
+        if self.options.rank is not None:
+            merged = recompress(merged, self.options.rank)
+        unscaled = write_adapter({module: (b / scale, a) for module, (b, a) in merged.items()})
+        return {MERGED + name: tensor for name, tensor in unscaled.items()}
+
+    def diagnose(self, state: Tensors, updates: Sequence[Update]) -> dict[str, float]:
+        """``kept_norm``: ‖merge‖_F over that of the exact mean; ``rank`` of the merge."""
+        scale = self.options.lora.scale
+        merged = read_adapter(_unmarked(state), scale)
+        mean = exact_mean([read_adapter(update.tensors, scale) for update in updates])
+        rank = max(a.shape[0] for _, a in merged.values())
+        norm = total_norm(mean)
+        return {"kept_norm": total_norm(merged) / norm if norm else 0.0, "rank": float(rank)}
+
+    def parcel(self, state: Tensors, client: ClientInfo) -> Tensors:
+        """The start for everybody; nothing once there is a merge."""
+        return {name: tensor for name, tensor in state.items() if not name.startswith(MERGED)}
+
+    def publish(self, model: Any, client: ClientInfo, state: Tensors) -> Artefact:
+        return self.carrier.artefact("personal", model, client.class_names, state)
+
+    def publish_global(self, model: Any, clients: Sequence[ClientInfo], state: Tensors) -> Artefact:
+        every_class = tuple(dict.fromkeys(name for client in clients for name in client.class_names))
+        return self.carrier.artefact("global", model, every_class, _unmarked(state))
+
+    def restore(self, files: Mapping[str, bytes]) -> Tensors:
+        return from_bytes(files[WEIGHTS])
+
+
+def _unmarked(state: Mapping[str, Tensor]) -> Tensors:
+    return {name.removeprefix(MERGED): tensor for name, tensor in state.items()}
