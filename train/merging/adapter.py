@@ -35,6 +35,9 @@ class Computed(Mapping[str, T]):
     def __getitem__(self, name: str) -> T:
         return self.compute(name)
 
+    def __contains__(self, name: object) -> bool:
+        return name in self.names  # Mapping's own would compute the value
+
     def __iter__(self) -> Iterator[str]:
         return iter(self.names)
 

@@ -1,10 +1,10 @@
 """DARE: drop and rescale (Yu et al. 2024, "Language Models are Super Mario", §3), then a mean or TIES's election.
 
 Every entry of τ_k is dropped with probability p and what stays is divided by 1 − p, so that its expectation is τ_k.
-The paper works on whole task vectors; for LoRA that is ΔW = BA, as the authors of KnOTS do it (PEFT's ``dare_linear`` drops
-entries of A and of B apart and then adds up each, which adds products across clients). Entries are independent, as in
-the paper: their number is p n on average only. ``election`` is PEFT's and mergekit's ``dare_ties``: sign election and
-disjoint mean in place of the plain mean, without TIES's trim.
+The paper works on whole task vectors; for LoRA that is ΔW = BA, as the authors of KnOTS do it (PEFT's ``dare_linear``
+drops entries of A and of B apart and then adds up each, which adds products across clients). Entries are independent,
+as in the paper: their number is p n on average only. ``election`` is PEFT's and mergekit's ``dare_ties``: sign election
+and disjoint mean in place of the plain mean, without TIES's trim.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
