@@ -55,9 +55,20 @@ class DataConfig(DataFields):
             raise ValueError(f"partition: found {self.partition!r}, with name {self.name!r} allowed are {listed}")
         if self.name == "scenes" and not self.classify and self.partition in DIVIDES_CLASSES:
             raise ValueError(f"partition: found {self.partition!r}, which divides classes: tasks must be ['classify']")
-        if self.partition == "domain" and self.clients % len(DOMAINS[self.name]):
-            number = len(DOMAINS[self.name])
-            raise ValueError(f"clients: found {self.clients}, {self.name} has {number} domains: allowed are multiples")
+        return self
+
+    @model_validator(mode="after")
+    def _domains(self) -> "DataConfig":
+        domains, held_out = DOMAINS.get(self.name, ()) if self.partition == "domain" else (), self.unseen_domain
+        if held_out is not None and held_out not in domains:
+            allowed = f"allowed are {', '.join(domains)}" if domains else "allowed with partition 'domain' alone"
+            raise ValueError(f"unseen_domain: found {held_out!r}, {allowed}")
+        number = len(domains) - (held_out is not None)
+        if domains and self.clients % number:
+            spared = "" if held_out is None else f" besides {held_out}"
+            raise ValueError(
+                f"clients: found {self.clients}, {self.name} has {number} domains{spared}: allowed are multiples"
+            )
         return self
 
     @model_validator(mode="after")

@@ -1,5 +1,7 @@
 """Federations: every client's training, validation and test examples, from a configuration and a seed."""
 
+import zlib
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -56,30 +58,46 @@ def _build_classes(config: DataConfig, seed: int) -> list[ClientData]:
             size = min(config.classes_per_client or len(classes), len(classes))
             classes = np.sort(rng.choice(classes, size, replace=False))
         train, val, test = (
-            _objects(size, styles[k], classes, share[classes], (seed, k, s), f"{name}-{split}", config.few_shot)
+            _objects(
+                size,
+                styles[k],
+                classes,
+                None if config.few_shot and split == "train" else share[classes],
+                (seed, k, s),
+                f"{name}-{split}",
+            )
             for s, (split, size) in enumerate(zip(SPLITS, _sizes(config, len(classes)), strict=True))
         )
         names = tuple(object_name(*divmod(int(c), len(COLOURS))) for c in classes)
-        clients.append(ClientData(name, train, val, test, names, note=f"{styles[k]}: {len(names)} classes"))
+        note = f"{styles[k]}: {len(names)} classes"
+        clients.append(ClientData(name, train, val, test, names, note, _unseen(config, classes, seed)))
     return clients
+
+
+def _unseen(config: DataConfig, classes: NDArray[np.int64], seed: int) -> dict[str, tuple[Example, ...]]:
+    """As many of each class as can be, in the style that no client has; the same for all who have these classes."""
+    style = config.unseen_styles.get("classify")
+    if style is None:
+        return {}
+    drawn = zlib.crc32(classes.astype("<i8").tobytes())
+    key, prefix = (seed, drawn, len(SPLITS)), f"unseen-{drawn:08x}"
+    return {"style": _objects(config.unseen_per_client, style, classes, None, key, prefix)}
 
 
 def _objects(
     size: int,
     style: str,
     classes: NDArray[np.int64],
-    share: NDArray[np.float64],
+    share: NDArray[np.float64] | None,
     key: Key,
     prefix: str,
-    few_shot: int | None,
 ) -> tuple[Example, ...]:
-    """`size` single objects, their classes drawn by the client's shares (few-shot training: equally many of each)."""
+    """`size` single objects, their classes drawn by the client's shares, or, where None, equally many of each."""
     generator, _ = generators(*key)
     rng = np.random.default_rng((*key, 2))
-    equal = few_shot is not None and key[2] == 0
     labels = (
         rng.permutation(np.arange(size) % len(classes))
-        if equal
+        if share is None
         else rng.choice(len(classes), size, p=share / share.sum())
     )
     images, _ = paint(single_objects(torch.from_numpy(classes[labels]), generator), style, generator)

@@ -27,6 +27,8 @@ Name = Literal[
     "cifar100",
     "domainnet",
     "office_caltech10",
+    "office_home",
+    "pacs",
 ]
 IMAGE_SETS: Final = get_args(Name)[4:]
 """Public data sets, read from a local folder."""
@@ -57,8 +59,8 @@ class DataFields(BaseModel):
         "style",
         description="how clients differ: pathological (disjoint classes), dirichlet (class shares ~ Dirichlet(alpha)), "
         "pachinko (cifar100: super-classes ~ Dirichlet(alpha), classes in each ~ Dirichlet(beta)), style, task, "
-        "task_style, domain (domainnet, office_caltech10: one domain a client; several clients of a domain divide its "
-        "classes ~ Dirichlet(alpha))",
+        "task_style, domain (domainnet, office_caltech10, office_home, pacs: one domain a client; several clients of a "
+        "domain divide its classes ~ Dirichlet(alpha))",
     )
     alpha: Annotated[float, Field(gt=0, description="concentration of the Dirichlet partitions; small = skewed")] = 0.3
     beta: Annotated[float, Field(gt=0, description="pachinko: concentration within a super-class")] = 10.0
@@ -82,13 +84,23 @@ class DataFields(BaseModel):
         " turn; handwriting, for task digit, is scikit-learn's",
     )
     unseen_styles: dict[Task, TaskStyle] = Field(
-        {}, description="for a task, a style that no client has for it; its clients are evaluated on it too"
+        {},
+        description="for a task, a style that no client has for it; its clients are evaluated on it too (task classify"
+        " with partition style: on equal examples where they have equal classes)",
+    )
+    unseen_domain: str | None = Field(
+        None, description="partition domain: a domain that no client has; all are evaluated on the same images of it"
     )
     unseen_tasks: tuple[Task, ...] = Field(
         (), description="tasks that no client has; rendered clients are evaluated on them too, in their own style"
     )
     unseen_per_client: Annotated[
-        int, Field(ge=0, le=1_000_000, description="examples a client of the unseen style, and as many of unseen tasks")
+        int,
+        Field(
+            ge=0,
+            le=1_000_000,
+            description="examples a client of the unseen style or domain, and as many of unseen tasks",
+        ),
     ] = 0
     colour: Literal["mixed", "one_per_client"] = Field(
         "mixed", description="scenes, task classify: one_per_client makes the shape decide"

@@ -1,8 +1,6 @@
 """A federation from a public data set: its images divided among clients, each of whom classifies."""
 
-import difflib
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +9,6 @@ from numpy.typing import NDArray
 
 from train.data.config import DataConfig
 from train.data.examples import ClientData, Example
-from train.data.few_shot import few_shot
 from train.data.partition import (
     client_ids,
     dirichlet_shares,
@@ -21,7 +18,8 @@ from train.data.partition import (
     pathological,
     split_by_shares,
 )
-from train.data.readers import ImageSet, Picture, read_image_set
+from train.data.readers import ImageSet, Picture
+from train.data.selection import read_selection
 
 DRAWS: Final = 100
 """How often a division is drawn anew that leaves a client without training or test images."""
@@ -31,7 +29,8 @@ Rows = NDArray[np.int64]
 
 def build_image_set(config: DataConfig, root: Path, seed: int) -> list[ClientData]:
     """The clients, sorted by id. ValueError with one sentence where the data or the settings do not fit."""
-    data = _read(config, root, seed)
+    data = read_selection(config, root, seed)
+    unseen = _unseen(data, config, seed)
     rng = np.random.default_rng((seed, 4))
     own = _classes(data, config, rng)
     parts = _divide(data, own, config, rng)
@@ -39,35 +38,14 @@ def build_image_set(config: DataConfig, root: Path, seed: int) -> list[ClientDat
     for name, classes, rows in zip(client_ids(config.clients), own, zip(*parts, strict=True), strict=True):
         pictures = _sized(data, rows, config, rng)
         known = classes if config.candidates == "own" else tuple(range(len(data.class_names)))
-        train, val, test = (tuple(_example(picture, data, known, config) for picture in part) for part in pictures)
+        train, val, test = (
+            tuple(_example(picture, data, known, config, data.domains[picture.domain]) for picture in part)
+            for part in pictures
+        )
         names = tuple(data.class_names[c] for c in known)
         styles = ", ".join(sorted({example.style for example in train}))
-        clients.append(ClientData(name, train, val, test, names, note=f"{styles}: {len(classes)} classes"))
+        clients.append(ClientData(name, train, val, test, names, f"{styles}: {len(classes)} classes", unseen))
     return clients
-
-
-def _read(config: DataConfig, root: Path, seed: int) -> ImageSet:
-    """The data set, its training images and its classes cut down to those asked for."""
-    data = read_image_set(config.name, root, seed)
-    if config.few_shot is not None:  # of all classes: the saved split serves whatever classes are asked for
-        train, rest = few_shot(data, config.few_shot, seed)
-        data = replace(data, train=tuple(train), val=data.val or tuple(rest))
-    return _only(data, config.classes) if config.classes else data
-
-
-def _only(data: ImageSet, names: Sequence[str]) -> ImageSet:
-    """The data set with these classes alone, in this order."""
-    for name in names:
-        if name not in data.class_names:
-            near = difflib.get_close_matches(name, data.class_names, 3, cutoff=0.0)
-            raise ValueError(f"classes: found {name!r}, which the data do not have; nearest are {', '.join(near)}")
-    kept = {data.class_names.index(name): label for label, name in enumerate(names)}
-    train, val, test = (
-        tuple(replace(picture, label=kept[picture.label]) for picture in part if picture.label in kept)
-        for part in (data.train, data.val, data.test)
-    )
-    coarse = tuple(data.coarse[label] for label in kept) if data.coarse else ()
-    return replace(data, class_names=tuple(names), train=train, val=val, test=test, coarse=coarse)
 
 
 def _classes(data: ImageSet, config: DataConfig, rng: np.random.Generator) -> list[tuple[int, ...]]:
@@ -128,9 +106,18 @@ def _sized(
     return train, val[: config.val_per_client], test[: config.test_per_client]
 
 
-def _example(picture: Picture, data: ImageSet, known: tuple[int, ...], config: DataConfig) -> Example:
+def _unseen(data: ImageSet, config: DataConfig, seed: int) -> dict[str, tuple[Example, ...]]:
+    """Images of the domain that nobody has, for every client the same."""
+    if config.unseen_domain is None:
+        return {}
+    rows = np.random.default_rng((seed, 6)).permutation(len(data.unseen))[: config.unseen_per_client]
+    every = tuple(range(len(data.class_names)))
+    return {"style": tuple(_example(data.unseen[i], data, every, config, config.unseen_domain) for i in rows)}
+
+
+def _example(picture: Picture, data: ImageSet, known: tuple[int, ...], config: DataConfig, style: str) -> Example:
     source = picture.source
     if isinstance(source, Path) and not source.is_file():
         raise ValueError(f"data.path: {source} is missing, though the split of {config.name} names it")
     name, uid = data.class_names[picture.label], f"{config.name}/{picture.name}"
-    return Example(source, "", name, "classify", known.index(picture.label), uid, data.domains[picture.domain])
+    return Example(source, "", name, "classify", known.index(picture.label), uid, style)

@@ -24,19 +24,23 @@ def _check_taught(config: DataFields) -> None:
     for task, styles in config.task_styles.items():
         if not styles or len(set(styles)) < len(styles):
             raise ValueError(f"task_styles.{task}: found {list(styles)}, needed is at least one style, each named once")
+        if task == "classify":
+            raise ValueError("task_styles: found the task 'classify', allowed are tasks that ask a question")
         _check_style("task_styles", task, styles)
 
 
 def _check_unseen(config: DataFields) -> None:
-    held_out = bool(config.unseen_styles or config.unseen_tasks)
-    if held_out != (config.unseen_per_client > 0):
+    drawn = bool(config.unseen_styles or config.unseen_tasks)
+    if (drawn or config.unseen_domain is not None) != (config.unseen_per_client > 0):
         raise ValueError(
-            f"unseen_per_client: found {config.unseen_per_client}; it and unseen_styles or unseen_tasks need each other"
+            f"unseen_per_client: found {config.unseen_per_client}; it and unseen_styles, unseen_tasks or unseen_domain"
+            " need each other"
         )
-    if held_out and (config.name != "scenes" or config.classify or config.partition not in ONE_TASK):
+    if drawn and not _can_be_held_out(config):
         raise ValueError(
             f"unseen_per_client: found {config.unseen_per_client} with partition {config.partition!r}, allowed with"
-            " questions about scenes and partition 'task' or 'task_style' alone"
+            " questions about scenes and partition 'task' or 'task_style', or to classify them with partition 'style'"
+            " and no unseen_tasks"
         )
     taught = config.taught
     for task, style in config.unseen_styles.items():
@@ -50,9 +54,14 @@ def _check_unseen(config: DataFields) -> None:
             raise ValueError(f"unseen_tasks: found {task!r}, allowed are tasks with questions that no client trains")
 
 
+def _can_be_held_out(config: DataFields) -> bool:
+    """Whether this federation is one of which styles, and where any are named tasks, can be held out."""
+    if config.classify:
+        return config.name == "scenes" and config.partition == "style" and not config.unseen_tasks
+    return config.name == "scenes" and config.partition in ONE_TASK
+
+
 def _check_style(field: str, task: str, styles: tuple[str, ...]) -> None:
     """Not every task can be asked in every style."""
-    if task == "classify":
-        raise ValueError(f"{field}: found the task 'classify', allowed are tasks that ask a question")
     if HANDWRITING in styles and task != "digit":
         raise ValueError(f"{field}.{task}: found 'handwriting', allowed with the task digit alone")

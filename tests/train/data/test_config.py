@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from train.data.config import DataConfig
 from train.data.fields import IMAGE_SETS, Style, Task
 from train.data.questions import TASKS
+from train.data.readers import DOMAINS
 from train.data.vocabulary import STYLES
 
 TAUGHT: dict[str, Any] = {
@@ -15,6 +16,12 @@ TAUGHT: dict[str, Any] = {
     "task_styles": {"caption": ["sketch", "night"], "digit": ["handwriting"]},
     "unseen_styles": {"caption": "pixel", "digit": "night"},
     "unseen_tasks": ["position"],
+    "unseen_per_client": 5,
+}
+CLASSIFIED: dict[str, Any] = {
+    "tasks": ["classify"],
+    "styles": ["sketch", "night"],
+    "unseen_styles": {"classify": "inverted"},
     "unseen_per_client": 5,
 }
 PUBLIC: dict[str, Any] = {"name": "dtd", "path": "data", "tasks": ["classify"], "partition": "pathological"}
@@ -72,8 +79,8 @@ def test_refusals(settings: dict[str, Any], sentence: str) -> None:
             r"task_styles\.vqa: found 'handwriting', allowed with the task digit",
         ),
         ({"task_styles": {"vqa": ["watercolour"]}}, "'handwriting'"),
-        ({"unseen_per_client": 0}, "unseen_per_client: found 0; it and unseen_styles or unseen_tasks need each other"),
-        ({"unseen_styles": {}, "unseen_tasks": []}, "unseen_per_client: found 5; it and unseen_styles or unseen_tasks"),
+        ({"unseen_per_client": 0}, "unseen_per_client: found 0; it and unseen_styles, unseen_tasks or unseen_domain"),
+        ({"unseen_styles": {}, "unseen_tasks": []}, "unseen_per_client: found 5; it and unseen_styles, unseen_tasks"),
         ({"task_styles": {}, "partition": "style"}, "unseen_per_client: found 5 with partition 'style'"),
         ({"unseen_styles": {"vqa": "pixel"}}, "found the task 'vqa', allowed are those trained: caption, digit"),
         ({"unseen_styles": {"caption": "night"}}, r"unseen_styles\.caption: found 'night', which clients train on"),
@@ -90,6 +97,45 @@ def test_refusals_of_tasks_and_what_is_unseen(settings: dict[str, Any], sentence
     DataConfig.model_validate(TAUGHT)
     with pytest.raises(ValidationError, match=sentence):
         DataConfig.model_validate(TAUGHT | settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"unseen_styles": {"classify": "night"}}, r"unseen_styles\.classify: found 'night', which clients train on"),
+        ({"unseen_styles": {"classify": "handwriting"}}, r"unseen_styles\.classify: found 'handwriting', allowed with"),
+        ({"unseen_styles": {"vqa": "inverted"}}, "found the task 'vqa', allowed are those trained: classify"),
+        ({"unseen_per_client": 0}, "unseen_per_client: found 0; it and"),
+        (
+            {"partition": "dirichlet"},
+            "found 5 with partition 'dirichlet', allowed with questions .* or to classify them",
+        ),
+        ({"unseen_tasks": ["vqa"]}, "with partition 'style', allowed with .* and no unseen_tasks"),
+        ({"unseen_domain": "Art"}, "unseen_domain: found 'Art', allowed with partition 'domain' alone"),
+    ],
+)
+def test_refusals_of_a_style_left_out(settings: dict[str, Any], sentence: str) -> None:
+    DataConfig.model_validate(CLASSIFIED)
+    with pytest.raises(ValidationError, match=sentence):
+        DataConfig.model_validate(CLASSIFIED | settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"unseen_domain": "art"}, "unseen_domain: found 'art', allowed are Art, Clipart, Product, Real World"),
+        ({"clients": 4}, "clients: found 4, office_home has 3 domains besides Art: allowed are multiples"),
+        ({"unseen_per_client": 0}, "unseen_per_client: found 0; it and"),
+        ({"unseen_domain": None}, "unseen_per_client: found 9; it and"),
+        ({"partition": "dirichlet"}, "unseen_domain: found 'Art', allowed with partition 'domain' alone"),
+        ({"unseen_styles": {"classify": "night"}}, "found 9 with partition 'domain', allowed with questions"),
+    ],
+)
+def test_refusals_of_a_domain_left_out(settings: dict[str, Any], sentence: str) -> None:
+    left_out = PUBLIC | {"name": "office_home", "partition": "domain", "unseen_domain": "Art", "unseen_per_client": 9}
+    DataConfig.model_validate(left_out | {"clients": 12})
+    with pytest.raises(ValidationError, match=sentence):
+        DataConfig.model_validate(left_out | {"clients": 12} | settings)
 
 
 def test_the_styles_taught() -> None:
@@ -109,8 +155,7 @@ def test_defaults_are_valid_and_frozen() -> None:
     [
         *((name, partition) for name in IMAGE_SETS for partition in ("pathological", "dirichlet")),
         ("cifar100", "pachinko"),
-        ("domainnet", "domain"),
-        ("office_caltech10", "domain"),
+        *((name, "domain") for name in DOMAINS),
     ],
 )
 def test_what_public_data_sets_allow(name: str, partition: str) -> None:

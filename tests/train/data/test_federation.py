@@ -123,6 +123,24 @@ def test_few_shot_is_exact() -> None:
             assert Counter(e.label for e in client.train) == dict.fromkeys(range(len(client.class_names)), 3)
 
 
+def test_a_style_left_out_is_the_same_for_equal_classes() -> None:
+    settings = {"unseen_styles": {"classify": "paint"}, "unseen_per_client": 12, "few_shot": 1}
+    alike = make("classify style", colour="mixed", classes_per_client=80, **settings)
+    left_out = alike[0].unseen["style"]
+    assert {(e.style, e.task, e.answer == alike[0].class_names[e.label]) for e in left_out} == {
+        ("paint", "classify", True)
+    }
+    assert len({e.label for e in left_out}) == len({e.digest for e in left_out}) == 12
+    assert all(all(map(same, client.unseen["style"], left_out)) for client in alike)
+    own = make("classify style", **settings)
+    every = [e for client in own for e in client.unseen["style"]]
+    assert len({e.uid for e in every}) == len({e.digest for e in every}) == len(own) * 12
+    assert all({e.answer for e in c.unseen["style"]} == set(c.class_names) for c in own)
+    without = make("classify style", few_shot=1)
+    assert all(map(same, everything(own), everything(without)))
+    assert not any(client.unseen for client in without)
+
+
 def test_tested_handwriting_is_never_trained_on() -> None:
     data = load_handwriting()
     rows = {

@@ -129,6 +129,28 @@ def test_a_domain_a_client_or_several_clients_a_domain(tmp_path: Path, name: str
         assert Counter(e.label for e in first.train) != Counter(e.label for e in second.train)
 
 
+@pytest.mark.parametrize("shots", [None, 2])
+def test_a_domain_left_out(tmp_path: Path, shots: int | None) -> None:
+    domain_tree(tmp_path, "office_home", each=10)
+    settings = {"clients": 3, "partition": "domain", "unseen_per_client": 10_000, "few_shot": shots}
+    clients = make(tmp_path, "office_home", unseen_domain="Clipart", val_per_client=0, **settings)
+    check(clients)
+    assert [client.train[0].style for client in clients] == ["Art", "Product", "Real World"]
+    assert all({e.style for e in (*c.train, *c.test)} == {c.train[0].style} for c in clients)
+    left_out = clients[0].unseen["style"]
+    assert len({e.uid for e in left_out}) == len(left_out) == 30
+    assert {(e.style, e.answer == clients[0].class_names[e.label]) for e in left_out} == {("Clipart", True)}
+    assert all(client.unseen == clients[0].unseen for client in clients)
+    assert not {e.digest for e in left_out} & {e.digest for e in everything(clients)}
+    few = settings | {"unseen_per_client": 7, "classes": ["kind 2", "kind 0"], "unseen_domain": "Real World"}
+    (first, *_) = make(tmp_path, "office_home", **few)
+    assert len(first.unseen["style"]) == 7
+    assert {(e.style, e.answer, e.label) for e in first.unseen["style"]} == {
+        ("Real World", "kind 2", 0),
+        ("Real World", "kind 0", 1),
+    }
+
+
 @pytest.mark.parametrize("partition", ["pathological", "dirichlet"])
 def test_domains_may_be_divided_by_class_too(tmp_path: Path, partition: str) -> None:
     domain_tree(tmp_path, "office_caltech10", classes=4, each=20)

@@ -39,6 +39,8 @@ class ImageSet:
     """Names of the domains; a set of one kind of images has its own name here."""
     coarse: tuple[int, ...] = ()
     """Super-class of each class; empty where there are none."""
+    unseen: tuple[Picture, ...] = ()
+    """Of a domain that nobody is given, all images; ``domains`` has it no longer."""
 
 
 def find_folder(root: Path, usual: tuple[str, ...], inside: str) -> Path:

@@ -1,4 +1,4 @@
-"""DomainNet and Office-Caltech10: folders by domain, official lists, and a split that hangs on nothing else."""
+"""Sets of several domains: folders by domain, official lists, and a split that hangs on nothing else."""
 
 from pathlib import Path
 
@@ -47,6 +47,40 @@ def test_official_lists_are_taken_where_present(tmp_path: Path) -> None:
     assert [p.name for p in data.train if p.domain == real] == ["real/kind_0/003.png", "real/kind_2/001.png"]
     assert [(p.name, p.label) for p in data.test if p.domain == real] == [("real/kind_2/000.png", 2)]
     assert len(data.train) == 2 + 5 * 24
+
+
+@pytest.mark.parametrize(("images", "lists"), [(".", "."), (".", "splits"), ("images", "splits")])
+def test_the_lists_of_pacs(tmp_path: Path, images: str, lists: str) -> None:
+    folder = domain_tree(tmp_path, "pacs", each=3)
+    for place in (images, lists):
+        (folder / place).mkdir(exist_ok=True)
+    for domain in DOMAINS["pacs"]:
+        (folder / domain).rename(folder / images / domain)
+    for name, lines in {
+        "photo_train": "photo/kind_0/000.png 1\nphoto/kind_1/001.png 2\n",
+        "photo_crossval": "photo/kind_0/001.png 1\n",
+        "photo_test": "not read",
+        "sketch_train": "sketch/dog/n02103406_4068-1.png 1\nsketch/kind_0/001.png 1\n",
+        "sketch_crossval": "sketch/kind_0/002.png 1\n",
+    }.items():
+        (folder / lists / f"{name}_kfold.txt").write_text(lines)
+    data = read_image_set("pacs", tmp_path, 0)
+    listed = {
+        part: {name for name in names(data, part) if name.startswith(("photo", "sketch"))} for part in ("train", "test")
+    }
+    assert listed["train"] == {"photo/kind_0/000.png", "photo/kind_1/001.png", "sketch/kind_0/001.png"}
+    assert listed["test"] == {"photo/kind_0/001.png", "sketch/kind_0/002.png"}
+    assert all(Path(str(picture.source)).is_file() for picture in (*data.train, *data.test))
+
+
+def test_a_domains_folder_may_have_an_underscore(tmp_path: Path) -> None:
+    folder = domain_tree(tmp_path, "office_home", each=4)
+    first = read_image_set("office_home", tmp_path, 0)
+    (folder / "Real World").rename(folder / "Real_World")
+    again = read_image_set("office_home", tmp_path, 0)
+    assert names(again, "train") == names(first, "train")
+    assert all(Path(str(picture.source)).is_file() for picture in again.train)
+    assert "Real World/kind_0/000.png" in names(again, "train") | names(again, "test")
 
 
 @pytest.mark.parametrize(
