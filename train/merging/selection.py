@@ -38,12 +38,19 @@ def masked_count(ratio: float, n: int) -> int:
 def _kept(scores: Callable[[], Iterable[Tensor]], ratio: float) -> Iterator[Tensor]:
     cut, equal = _cut(scores, masked_count(ratio, sum(tensor.numel() for tensor in scores())))
     for tensor in scores():
-        keys = _keys(tensor)
-        masked = keys < cut
-        first = (keys == cut).nonzero().flatten()[:equal]
-        masked[first] = True
-        equal -= len(first)
-        yield ~masked.reshape(tensor.shape)
+        kept, used = _mask(tensor, cut, equal)
+        equal -= used
+        del tensor  # may be large, and a merge of K adapters waits here with K of them
+        yield kept
+
+
+def _mask(tensor: Tensor, cut: int, equal: int) -> tuple[Tensor, int]:
+    """False below the cut and at the first ``equal`` entries on it; and how many were on it."""
+    keys = _keys(tensor)
+    masked = keys < cut
+    first = (keys == cut).nonzero().flatten()[:equal]
+    masked[first] = True
+    return ~masked.reshape(tensor.shape), len(first)
 
 
 def _cut(scores: Callable[[], Iterable[Tensor]], count: int) -> tuple[int, int]:

@@ -49,7 +49,7 @@ def ties_streamed(
 
 
 def _magnitudes(vector: Mapping[str, Tensor]) -> Iterator[Tensor]:
-    return (tensor.abs() for tensor in vector.values())
+    return (vector[name].abs() for name in vector)
 
 
 def elected_mean(tensors: Sequence[Tensor]) -> Tensor:
