@@ -18,7 +18,8 @@ from adapters_store.manifest import FileEntry, Manifest, first_reason
 from adapters_store.pointer import StoreError
 
 LORA_KEY = re.compile(r"base_model\.model\.(?P<module>[A-Za-z0-9_.]+)\.lora_(?P<side>[AB])\.weight")
-REQUIRED = {"mllm": ("adapter_config.json", "adapter_model.safetensors"), "clip": ("prompt.safetensors",)}
+LORA_FILES = ("adapter_config.json", "adapter_model.safetensors")
+VISION = "visual."  # begins the path of every module of an open_clip model's vision tower
 # Per float format: the unsigned type its bits are read as, and the exponent bits that are all ones in inf and NaN only.
 FLOATS = {"F16": ("<u2", 0x7C00), "BF16": ("<u2", 0x7F80), "F32": ("<u4", 0x7F800000), "F64": ("<u8", 0x7FF << 52)}
 LABELS = "I64"  # of the examples that a prompt.safetensors remembers; every integer is finite
@@ -72,9 +73,7 @@ def check_bytes(manifest: Manifest, files: Mapping[str, bytes]) -> None:
 
 def check_content(manifest: Manifest, files: Mapping[str, bytes]) -> None:
     """Raises StoreError where the files are not a sound adapter of the manifest's family, rank and target modules."""
-    for name in REQUIRED[manifest.family]:
-        if name not in files:
-            raise StoreError(f"file {name} is missing: a version of family {manifest.family!r} needs it")
+    _check_names(manifest.family, files)
     shapes = {name: _finite_shapes(name, data) for name, data in files.items() if name.endswith(".safetensors")}
     if "prompt.safetensors" in shapes:
         _check_prompt(shapes["prompt.safetensors"])
@@ -84,10 +83,10 @@ def check_content(manifest: Manifest, files: Mapping[str, bytes]) -> None:
         if name.endswith("adapter_model.safetensors"):
             folder = name.removesuffix("adapter_model.safetensors")
             ranks = _lora_ranks(name, tensors)
-            is_language = folder == ""
-            _check_peft_config(folder + "adapter_config.json", files, ranks, manifest if is_language else None)
-            if is_language and manifest.family == "mllm":
-                _check_language_modules(name, ranks)
+            is_own = folder == ""  # of the language model, or of CLIP's vision tower
+            _check_peft_config(folder + "adapter_config.json", files, ranks, manifest if is_own else None)
+            if is_own:
+                _check_modules(manifest.family, name, ranks)
 
 
 def check_fit(manifest: Manifest, base_id: str | None, max_rank: int | None) -> None:
@@ -96,6 +95,16 @@ def check_fit(manifest: Manifest, base_id: str | None, max_rank: int | None) -> 
         raise StoreError(f"base is {manifest.base.id} ({manifest.base.name}) where {base_id} is served")
     if max_rank is not None and manifest.rank is not None and manifest.rank > max_rank:
         raise StoreError(f"rank is {manifest.rank} where at most {max_rank} is served")
+
+
+def _check_names(family: str, files: Mapping[str, bytes]) -> None:
+    """A version of family clip is a prompt or a LoRA; with both, serving would ignore one of them."""
+    prompt, lora = "prompt.safetensors", [name for name in LORA_FILES if name in files]
+    if family == "clip" and prompt in files and lora:
+        raise StoreError(f"file {lora[0]} is not for a version that has {prompt}: a version of family 'clip' is either")
+    for name in (prompt,) if family == "clip" and not lora else LORA_FILES:
+        if name not in files:
+            raise StoreError(f"file {name} is missing: a version of family {family!r} needs it")
 
 
 def _finite_shapes(name: str, data: bytes) -> dict[str, tuple[int, ...]]:
@@ -192,14 +201,21 @@ def _as_set(targets: object) -> object:
 
 
 def _targeted(module: str, targets: str | list[str]) -> bool:
-    """PEFT's rule: a string is a pattern for the whole path, a list holds names or ends of paths."""
+    """PEFT's rule: a string is a pattern for the whole path, a list holds names or ends of paths.
+
+    To target an attention of the vision tower is to target its out_proj, which PEFT keeps inside.
+    """
+    if module.startswith(VISION):
+        module = module.removesuffix(".base_layer.out_proj")
     if isinstance(targets, str):
         return targets == "all-linear" or re.fullmatch(targets, module) is not None
     return any(module == name or module.endswith("." + name) for name in targets)
 
 
-def _check_language_modules(name: str, ranks: Mapping[str, int]) -> None:
+def _check_modules(family: str, name: str, ranks: Mapping[str, int]) -> None:
     """An adapter of other towers loads in vLLM with success and then answers as the base."""
     for module in ranks:
-        if "language_model" not in module.split("."):
+        if family == "mllm" and "language_model" not in module.split("."):
             raise StoreError(f"module {module} of {name} is outside the language model, where serving would ignore it")
+        if family == "clip" and not module.startswith(VISION):
+            raise StoreError(f"module {module} of {name} is outside the vision tower, which is all that serving adapts")

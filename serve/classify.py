@@ -1,12 +1,13 @@
 """Classification clients: images of all of them encoded together, then each client's own head.
 
-Letters: B images, C classes, E experts, D joint embedding width.
+A version is a head over the base's image features, or a LoRA on the vision tower with a head of fixed texts.
+
+Letters: D joint embedding width.
 """
 
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from PIL import Image
@@ -16,39 +17,32 @@ from torch import Tensor
 from adapters_store.base import clip_base_id
 from adapters_store.manifest import ImageTransform
 from adapters_store.personal.clip import load_clip
-from adapters_store.personal.heads import Head, MixtureHead, make_head
+from adapters_store.personal.heads import Head, make_head
 from adapters_store.personal.images import to_pixels
-from adapters_store.personal.prompt import prompt_width
+from adapters_store.personal.prompt import CLASS_FIELD, prompt_width
 from adapters_store.personal.tensor_cache import TensorCache
 from serve.batching import Batcher
+from serve.classified import Classified, classified
+from serve.errors import invalid
 from serve.head_fit import check_head
 from serve.images import Picture
 from serve.metrics import Metrics
 from serve.settings import MIB, Settings
 from serve.subjects import Subject
+from serve.vision_versions import Tower, encode, has_tower, read_tower
 from serve.zero_shot import ZeroShot
 
 
 @dataclass(frozen=True)
-class Classified:
-    """Every class with its probability, the most probable first; they add up to 1.
+class Loaded:
+    """One version in use."""
 
-    ``experts``: of a version with a gate, each expert's attention weight for the first class, mean over the heads.
-    They add up to 1 too, and the client's own prompt comes first.
-    """
-
-    classes: list[tuple[str, float]]
-    experts: list[tuple[str, float]] | None = None
-
-    def body(self, top_k: int) -> dict[str, Any]:
-        """The fields of the answer."""
-        top = [{"class_name": name, "probability": probability} for name, probability in self.classes[:top_k]]
-        experts = [{"id": name, "weight": weight} for name, weight in self.experts or ()]
-        return {"top": top, "experts": experts} if experts else {"top": top}
+    head: Head
+    tower: Tower | None = None  # None: the base's own
 
 
 class Classifier:
-    """A frozen dual encoder, and the head of every version in use. It is a host like the engine's."""
+    """A frozen dual encoder, and what every version in use adds to it. It is a host like the engine's."""
 
     max_rank: int | None = None
     generation: int | None = 1  # in this process: never gone before the gateway itself
@@ -58,7 +52,7 @@ class Classifier:
         self.base_id = clip_base_id(base, settings.clip_pretrained)
         self._device = torch.device(settings.encoder_device)
         self._clip = load_clip(base, settings.clip_pretrained, self._device)
-        self._heads: dict[str, Head] = {}  # by subject name
+        self._loaded: dict[str, Loaded] = {}  # by subject name
         self._zero_shot = ZeroShot(self._clip, settings)
         self._metrics = metrics
         self._batcher = Batcher(self._encode, settings.max_batch, settings.max_wait_ms)
@@ -69,11 +63,23 @@ class Classifier:
 
     async def load(self, subject: Subject) -> None:
         """Makes the version's head: its text features are computed here, once. ValueError where it is unfit."""
-        self._heads[subject.name] = await asyncio.to_thread(self._head, subject)
+        size, taken = subject.image_transform.size, self._clip.image_transform.size
+        if size != taken:  # one such image would spoil a batch that others share
+            raise ValueError(f"image_transform.size is {size} where the base takes {taken}")
+        if has_tower(subject.folder):
+            if CLASS_FIELD not in subject.prompt_template:
+                raise ValueError(
+                    f"prompt_template {subject.prompt_template!r} has no {CLASS_FIELD}: all classes are one"
+                )
+            tower = await asyncio.to_thread(read_tower, self._clip, subject.name, subject.folder)
+            texts = await self._zero_shot.head(subject.class_names, subject.name, subject.prompt_template)
+            self._loaded[subject.name] = Loaded(texts, tower)
+        else:
+            self._loaded[subject.name] = Loaded(await asyncio.to_thread(self._head, subject))
 
     async def unload(self, subject: Subject) -> None:
-        """Forgets the version's head."""
-        self._heads.pop(subject.name, None)
+        """Forgets what the version adds."""
+        self._loaded.pop(subject.name, None)
 
     async def close(self) -> None:
         """Ends the encoders' threads."""
@@ -82,46 +88,47 @@ class Classifier:
 
     async def answer(self, subject: Subject, picture: Picture, owner: str) -> Classified:
         """What the version says of the picture, over its own classes."""
-        head = self._heads[subject.name]
-        features = await self._image_features(picture, subject.image_transform, owner)
-        return await asyncio.to_thread(self._classify, head, subject.class_names, features)
+        loaded = self._loaded[subject.name]
+        features = await self._image_features(picture, subject.image_transform, owner, loaded.tower)
+        return await asyncio.to_thread(classified, loaded.head, subject.class_names, features, self._device)
 
-    async def zero_shot(self, class_names: Sequence[str], picture: Picture, owner: str) -> Classified:
-        """What the base says of the picture, over classes that it is given."""
-        head = await self._zero_shot.head(class_names, owner)
-        features = await self._image_features(picture, self._clip.image_transform, owner)
-        return await asyncio.to_thread(self._classify, head, class_names, features)
+    async def zero_shot(
+        self, class_names: Sequence[str], picture: Picture, owner: str, subject: Subject | None = None
+    ) -> Classified:
+        """What is said of the picture over classes that come with it: by the base, or by the subject's own tower.
 
-    async def _image_features(self, picture: Picture, transform: ImageTransform, owner: str) -> Tensor:
+        400 where a name is too long.
+        """
+        tower = None if subject is None else self._loaded[subject.name].tower
+        template, transform = None, self._clip.image_transform
+        if subject is not None and tower is not None:
+            template, transform = subject.prompt_template, subject.image_transform
+        try:
+            head = await self._zero_shot.head(class_names, owner, template)
+        except ValueError as error:
+            raise invalid(f"field 'classes': {error}", "classes") from error
+        features = await self._image_features(picture, transform, owner, tower)
+        return await asyncio.to_thread(classified, head, class_names, features, self._device)
+
+    async def _image_features(
+        self, picture: Picture, transform: ImageTransform, owner: str, tower: Tower | None
+    ) -> Tensor:
         """(D,)"""
-        key = (owner, transform, picture.digest)
+        key = (owner, transform, picture.digest, "" if tower is None else tower.name)
         found = self._cache.get(key)
         if found is None:
-            found = await self._batcher((picture.image, transform))
+            found = await self._batcher((picture.image, transform, tower))
             self._cache.put(key, found)
         return found
 
     @torch.inference_mode()
-    def _encode(self, items: Sequence[tuple[Image.Image, ImageTransform]]) -> list[Tensor]:
+    def _encode(self, items: Sequence[tuple[Image.Image, ImageTransform, Tower | None]]) -> list[Tensor]:
         self._metrics.encoded("clip", len(items))
-        pixels = [to_pixels(image, transform) for image, transform in items]
-        features = self._clip.image_features(torch.stack(pixels).to(self._device))
-        return [one.clone() for one in features.cpu()]  # a view, kept, would keep its whole batch
-
-    @torch.inference_mode()
-    def _classify(self, head: Head, class_names: Sequence[str], features: Tensor) -> Classified:
-        images = features[None].to(self._device)
-        if not isinstance(head, MixtureHead):
-            return Classified(_ranked(class_names, head.logits(images)[0]))
-        logits, attention = head.explained(images)
-        weights = attention[0, int(logits.argmax())].tolist()
-        return Classified(_ranked(class_names, logits[0]), list(zip(head.experts, weights, strict=True)))
+        pixels = torch.stack([to_pixels(image, transform) for image, transform, _ in items])
+        return encode(self._clip, pixels.to(self._device), [tower for *_, tower in items])
 
     @torch.inference_mode()
     def _head(self, subject: Subject) -> Head:
-        size, taken = subject.image_transform.size, self._clip.image_transform.size
-        if size != taken:  # one such image would spoil a batch that others share
-            raise ValueError(f"image_transform.size is {size} where the base takes {taken}")
         stored = load_file(subject.folder / "prompt.safetensors")
         check_head(stored, prompt_width(self._clip), self._clip.joint_width, len(subject.class_names))
         tensors = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in stored.items()}
@@ -130,9 +137,3 @@ class Classifier:
         if not bool(torch.isfinite(head.logits(tried)).all()):
             raise ValueError("its class scores are not finite")
         return head
-
-
-def _ranked(class_names: Sequence[str], logits: Tensor) -> list[tuple[str, float]]:
-    """Names and probabilities by falling score (C,); not by probability, since the softmax rounds two scores to one."""
-    scores, probabilities = logits.tolist(), logits.softmax(0).tolist()
-    return [(class_names[c], probabilities[c]) for c in sorted(range(len(scores)), key=lambda c: -scores[c])]

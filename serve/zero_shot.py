@@ -19,10 +19,10 @@ from adapters_store.personal.prompt import CLASS_FIELD
 from adapters_store.personal.tensor_cache import TensorCache
 from adapters_store.personal.text_tower import text_tower
 from serve.batching import Batcher
-from serve.errors import invalid
 from serve.settings import MIB, Settings
 
 TEXTS_AT_ONCE = 64  # bounds the memory that a thousand long names take
+Asked = tuple[Sequence[str], str]  # class names, and the template they are put into
 
 
 class ZeroShot:
@@ -35,12 +35,16 @@ class ZeroShot:
         self._cache = TensorCache(settings.text_cache_mib * MIB)
         self._batcher = Batcher(self._encode, max_batch=1, max_wait_ms=0)  # one list at a time, in order of arrival
 
-    async def head(self, class_names: Sequence[str], owner: str) -> TextHead:
-        """The head over these classes; 400 where a name is too long for the text tower."""
-        key = (owner, hashlib.sha256(json.dumps(class_names).encode()).digest())
+    async def head(self, class_names: Sequence[str], owner: str, template: str | None = None) -> TextHead:
+        """The head over these classes, in another template than the gateway's where one is given.
+
+        ValueError where a name is too long for the text tower.
+        """
+        asked = (tuple(class_names), self._template if template is None else template)
+        key = (owner, hashlib.sha256(json.dumps(asked).encode()).digest())
         text = self._cache.get(key)
         if text is None:
-            text = await self._batcher(class_names)
+            text = await self._batcher(asked)
             self._cache.put(key, text)
         return TextHead(self._clip.logit_scale, text)
 
@@ -49,24 +53,24 @@ class ZeroShot:
         await self._batcher.close()
 
     @torch.inference_mode()
-    def _encode(self, lists: Sequence[Sequence[str]]) -> list[Tensor]:
+    def _encode(self, lists: Sequence[Asked]) -> list[Tensor]:
         """(C, D) of every list of names."""
-        steps = [range(0, len(names), TEXTS_AT_ONCE) for names in lists]
         return [
-            torch.cat([self._features(names[i : i + TEXTS_AT_ONCE]) for i in starts])
-            for names, starts in zip(lists, steps, strict=True)
+            torch.cat(
+                [self._features(names[i : i + TEXTS_AT_ONCE], template) for i in range(0, len(names), TEXTS_AT_ONCE)]
+            )
+            for names, template in lists
         ]
 
-    def _features(self, class_names: Sequence[str]) -> Tensor:
+    def _features(self, class_names: Sequence[str], template: str) -> Tensor:
         tower = self._tower
-        tokens = tower.tokens([self._template.replace(CLASS_FIELD, name) for name in class_names])  # (C, context)
+        tokens = tower.tokens([template.replace(CLASS_FIELD, name) for name in class_names])  # (C, context)
         full = tokens[:, -1] != tower.tokens([""])[:, -1]  # no padding left: the tokeniser may have cut the text
         if bool(full.any()):
             longest = class_names[int(full.nonzero()[0])]
-            raise invalid(
-                f"field 'classes': the name {longest[:40] + '…' if len(longest) > 40 else longest!r} is too long for "
-                f"the text tower, which takes fewer than {tower.context} tokens for name and template together",
-                "classes",
+            raise ValueError(
+                f"the name {longest[:40] + '…' if len(longest) > 40 else longest!r} is too long for "
+                f"the text tower, which takes fewer than {tower.context} tokens for name and template together"
             )
         ends = tower.ends(tokens)
         kept = int(ends.max()) + 1 if tower.truncates else tower.context

@@ -13,17 +13,14 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-import torch
 import torch.nn.functional as F
 from safetensors.torch import load
 from torch import Tensor, nn
 
+from adapters_store.personal.adapted_tower import Delta, Factors, adapted
 from adapters_store.personal.clip import Clip
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-Factors = tuple[Tensor, Tensor]
-Delta = Factors | Tensor  # (B, A), or a dense ΔW (d_out, d_in)
-
 PREFIX: Final = "base_model.model.visual."
 LINEARS: Final = {
     "attn": "attn.in_proj_weight",
@@ -64,13 +61,11 @@ def vision_deltas(tensors: Mapping[str, Tensor], scale: float) -> dict[str, Fact
 
 
 def image_features(clip: Clip, deltas: Mapping[str, Delta], pixels: Tensor) -> Tensor:
-    """L2-normalised features (n, D) of pixels (n, 3, size, size) through the tower with W + ΔW.
+    """L2-normalised features (n, D) of pixels (n, 3, size, size) through the tower with W + ΔW, by weight name.
 
-    Differentiable in the deltas. The sums live as long as the pass, so the base is kept once for all adapters.
+    Differentiable in the deltas.
     """
-    visual = _visual(clip)
-    weights = {name: _sum(visual.get_parameter(name), delta) for name, delta in deltas.items()}
-    return F.normalize(torch.func.functional_call(visual, weights, (pixels,)), dim=-1)
+    return F.normalize(adapted(clip.model.visual, deltas)(pixels), dim=-1)
 
 
 def check_vision_fit(clip: Clip, deltas: Mapping[str, Factors]) -> None:
@@ -105,12 +100,3 @@ def read_vision_lora(files: Mapping[str, bytes]) -> tuple[dict[str, Tensor], flo
     rank = config["r"]
     scale = config["lora_alpha"] / (math.sqrt(rank) if config.get("use_rslora") else rank)
     return {name: tensor.float() for name, tensor in load(files[WEIGHTS]).items()}, scale
-
-
-def _visual(clip: Clip) -> nn.Module:
-    visual: nn.Module = clip.model.visual  # type: ignore[assignment]
-    return visual
-
-
-def _sum(weight: Tensor, delta: Delta) -> Tensor:
-    return weight + delta if isinstance(delta, Tensor) else torch.addmm(weight, *delta)
