@@ -6,8 +6,8 @@ from typing import Literal, TypeVar
 import torch
 from torch import Tensor
 
-from train.lowrank import Factors, dense_recompressed, product_norm
-from train.merging.adapter import Adapter, Computed, Recompressed, deltas, in_file_order, together
+from train.lowrank import Factors, product_norm
+from train.merging.adapter import Adapter, Computed, deltas, in_file_order, together
 from train.merging.selection import Scope, kept_masks
 from train.tensors import generator
 
@@ -63,26 +63,13 @@ def pruned_deltas(
         yield module, _rescaled_delta(delta, delta * kept, rescale)
 
 
-def prune_delta(
-    adapter: Adapter,
-    saliency: Mapping[str, Tensor],
-    ratio: float,
-    rank: int,
-    scope: Scope = "global",
-    rescale: Rescale = "none",
-) -> Recompressed:
-    """``pruned_deltas`` recompressed to factors of this rank, with the errors."""
-    masked = pruned_deltas(adapter, saliency, ratio, scope, rescale)
-    return Recompressed((module, dense_recompressed(delta, rank)) for module, delta in masked)
-
-
 def magnitude_saliency(adapter: Adapter) -> dict[str, Factors]:
     """(|B|, |A|)."""
     return {module: (b.abs(), a.abs()) for module, (b, a) in adapter.items()}
 
 
 def random_saliency(adapter: Adapter, seed: int) -> dict[str, Factors]:
-    """Uniform draws for (B, A), from the seed and the module's name alone."""
+    """Uniform draws for (B, A) from the seed and the module's name: for masks of its own, a client needs its own seed."""
     return {
         module: (_uniform(b.shape, seed, module, "B"), _uniform(a.shape, seed, module, "A"))
         for module, (b, a) in adapter.items()
@@ -96,7 +83,7 @@ def delta_magnitude_saliency(adapter: Adapter) -> Mapping[str, Tensor]:
 
 
 def delta_random_saliency(adapter: Adapter, seed: int) -> Mapping[str, Tensor]:
-    """Uniform draws for ΔW, computed on demand."""
+    """Uniform draws for ΔW, seeded the same way, computed on demand."""
 
     def draw(module: str) -> Tensor:
         b, a = adapter[module]
