@@ -69,7 +69,7 @@ def magnitude_saliency(adapter: Adapter) -> dict[str, Factors]:
 
 
 def random_saliency(adapter: Adapter, seed: int) -> dict[str, Factors]:
-    """Uniform draws for (B, A) from the seed and the module's name: for masks of its own, a client needs its own seed."""
+    """Uniform draws for (B, A) from the seed and the module's name: clients need seeds of their own."""
     return {
         module: (_uniform(b.shape, seed, module, "B"), _uniform(a.shape, seed, module, "A"))
         for module, (b, a) in adapter.items()
