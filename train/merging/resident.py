@@ -1,0 +1,118 @@
+"""The model that merging asks: SAP's gradients on anchors, and the α of ATAF."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from adapters_store.paths import resolve
+from train.data import Example
+from train.data.anchors import AnchorOptions, Family, anchors
+from train.lowrank import Factors
+from train.merging.adapter import Adapter, write_adapter
+from train.merging.answers import answer_logits, delta_gradients, factor_gradients
+from train.merging.ataf import ataf
+from train.merging.ataf_alpha import choose_alpha
+from train.merging.options import MergeOptions
+from train.models.clip import ResidentClip
+from train.models.mllm import Mllm
+from train.models.vision_lora import alignment_gradients
+
+Chosen = tuple[float, dict[float, float]]
+
+
+class Resident:
+    """A base with its anchors, on the GPU where there is one. Raises ValueError where it is no LLaVA and no CLIP."""
+
+    def __init__(self, options: MergeOptions) -> None:
+        assert options.base is not None
+        folder = resolve(options.base)
+        self.model: Mllm | ResidentClip
+        if options.pretrained is not None or (folder / "open_clip_config.json").is_file():
+            source = folder if folder.is_dir() else options.base
+            self.model = ResidentClip(options.base, source, device(), pretrained=options.pretrained)
+        else:
+            check_llava(folder, "--base")
+            self.model = Mllm(options.base, folder, load_in_4bit=options.load_in_4bit, device=device())
+        self.anchors = read_anchors(options, self.model.family)
+
+    def gradients(self, adapter: Adapter) -> dict[str, Factors]:
+        """∂L_align/∂(B, A) at this adapter, by module."""
+        if isinstance(self.model, ResidentClip):
+            return alignment_gradients(self.model, write_adapter(adapter), 1.0, self.anchors, "factors")
+        return factor_gradients(self.model, adapter, self.anchors)
+
+    def delta_gradients(self, adapter: Adapter) -> dict[str, torch.Tensor]:
+        """∂L_align/∂(BA) (d_out, d_in) at this adapter, by module."""
+        if isinstance(self.model, ResidentClip):
+            return alignment_gradients(self.model, write_adapter(adapter), 1.0, self.anchors, "delta")
+        return delta_gradients(self.model, adapter, self.anchors)
+
+    def alpha(self, a: Adapter, b: Adapter) -> Chosen:
+        """ATAF's α for two adapters and S of every candidate; family mllm."""
+        if isinstance(self.model, ResidentClip):
+            raise ValueError("--alpha: jsd asks questions, which a CLIP cannot answer; give a number")
+        mllm = self.model
+
+        def logits(adapter: Adapter) -> torch.Tensor:
+            return answer_logits(mllm, self.anchors, adapter)
+
+        return choose_alpha(logits(a), logits(b), lambda alpha: logits(ataf(a, b, alpha)))
+
+
+def alpha_of_models(aligned: Path, options: MergeOptions) -> Chosen:
+    """ATAF's α for the options' two full LLaVAs; ``aligned``: with α = 1, so that W(α) = (1 − α) W_A + α W_aligned.
+
+    Two of the models are in memory at a time, in float32.
+    """
+    a, b = options.adapters
+    examples = read_anchors(options, "mllm")
+
+    def load(folder: Path) -> Mllm:
+        return Mllm(str(folder), folder, load_in_4bit=False, device=device())
+
+    logits_b = answer_logits(load(b), examples)
+    model = load(a)
+    logits_a = answer_logits(model, examples)
+    return choose_alpha(logits_a, logits_b, _between(model, load(aligned), examples))
+
+
+def _between(model: Mllm, aligned: Mllm, examples: Sequence[Example]) -> Callable[[float], torch.Tensor]:
+    """Moves ``model`` along the line to ``aligned``, to ever larger α, and answers there."""
+    ends = dict(aligned.model.named_parameters())
+    at = 0.0
+
+    @torch.no_grad()
+    def logits(alpha: float) -> torch.Tensor:
+        nonlocal at
+        for name, parameter in model.model.named_parameters():
+            parameter.lerp_(ends[name], (alpha - at) / (1 - at))
+        at = alpha
+        return answer_logits(model, examples)
+
+    return logits
+
+
+def read_anchors(options: MergeOptions, family: Family) -> tuple[Example, ...]:
+    """The anchors that the options name."""
+    if options.anchors == "embedded":
+        chosen = AnchorOptions(count=options.anchor_count)
+    else:
+        coco = any(resolve(options.anchors).glob("annotations/captions_*.json"))
+        source: Literal["coco", "folder"] = "coco" if coco else "folder"
+        chosen = AnchorOptions(source=source, path=options.anchors, count=options.anchor_count)
+    return anchors(chosen, family, options.seed)
+
+
+def check_llava(folder: Path, option: str) -> None:
+    """Raises ValueError, in one sentence, where the folder holds no LLaVA."""
+    config = folder / "config.json"
+    kind = json.loads(config.read_text()).get("model_type") if config.is_file() else None
+    if kind != "llava":
+        raise ValueError(f"{option}: {folder} must be a LLaVA's or an open_clip model's folder, its kind is {kind}")
+
+
+def device() -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
