@@ -72,3 +72,21 @@ def _parser() -> argparse.ArgumentParser:
             required=field.is_required(),
             **several,
         )
+    return parser
+
+
+def _spell(annotation: Any) -> str:
+    """A type as a reader of --help wants it: the choices of a Literal, the alternatives of a union."""
+    if get_origin(annotation) is Literal:
+        return "|".join(get_args(annotation))
+    alternatives = [part for part in get_args(annotation) if part not in (NoneType, Ellipsis)]
+    return "|".join(map(_spell, alternatives)) or str(annotation.__name__.upper())
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _end)  # so that what was half written is removed
+    sys.exit(main())

@@ -11,6 +11,7 @@ from torch import Tensor
 from train.data import Example
 from train.lowrank import Factors
 from train.merging.adapter import A, Adapter, write_adapter
+from train.methods.base import Personal
 from train.models.answer_gradients import answer_gradients
 from train.models.lora import LoraOptions, LoraPersonal, adapt_, lora_parameters
 from train.models.mllm import Mllm
@@ -34,13 +35,14 @@ def delta_gradients(mllm: Mllm, adapter: Adapter, anchors: Sequence[Example]) ->
 @torch.no_grad()
 def answer_logits(mllm: Mllm, anchors: Sequence[Example], adapter: Adapter | None = None) -> Tensor:
     """(T, C) next-token logits where each token of the anchors' answers is to come, with the adapter or the base's."""
-    personal = LoraPersonal(mllm, None, {}) if adapter is None else LoraPersonal(mllm, *fitted(mllm, adapter))
+    shape, tensors = (None, {}) if adapter is None else fitted(mllm, adapter)
+    personal: Personal = LoraPersonal(mllm, shape, tensors)
     given: list[Tensor] = []
     hook = mllm.model.lm_head.register_forward_hook(lambda _, __, logits: given.append(logits.float().cpu()))
     try:
         for i in range(0, len(anchors), AT_ONCE):
             turns = personal.prepare(anchors[i : i + AT_ONCE])
-            personal.outputs(turns, range(len(turns.tokens)))  # the head is asked at these positions alone
+            personal.outputs(turns, range(len(anchors[i : i + AT_ONCE])))  # the head is asked at these positions alone
     finally:
         hook.remove()
     return torch.cat(given)
