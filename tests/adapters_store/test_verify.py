@@ -1,5 +1,6 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from safetensors.numpy import save
 from safetensors.torch import save as save_torch
 
 from adapters_store.store import Store, StoreError
-from tests.adapters_store.artefacts import BASE, lora_files, lora_tensors, manifest, prompt_files
+from tests.adapters_store.artefacts import BASE, MODULES, lora_files, lora_tensors, manifest, prompt_files
 
 OUTSIDE = ["model.vision_tower.encoder.layers.0.self_attn.q_proj"]
 
@@ -77,6 +78,63 @@ def test_an_adapter_of_the_vision_tower_alone_is_refused(store: Store) -> None:
     files = lora_files(lora_tensors(modules=OUTSIDE), target_modules=["q_proj"])
     with pytest.raises(StoreError, match="outside the language model"):
         store.publish(manifest(family="mllm", target_modules=["q_proj"]), files, {}, activate=True)
+
+
+BLOCK = "visual.transformer.resblocks.0."
+LINEARS = [BLOCK + end for end in ("attn", "attn.base_layer.out_proj", "mlp.c_fc", "mlp.c_proj")]
+VISION = r"visual\.transformer\.resblocks\.\d+\.(attn|mlp\.c_fc|mlp\.c_proj)"
+
+
+def vision_files(modules: list[str] = LINEARS, **changed: Any) -> dict[str, bytes]:
+    """A LoRA on CLIP's vision tower, in PEFT's names."""
+    return lora_files(lora_tensors(modules=modules), **({"target_modules": VISION} | changed))
+
+
+@pytest.mark.parametrize("targets", [VISION, ["attn", "c_fc", "c_proj"]])
+def test_a_sound_lora_on_the_vision_tower_passes(store: Store, targets: str | list[str]) -> None:
+    said = manifest(rank=4, target_modules=targets)
+    version = store.publish(said, vision_files(target_modules=targets), {}, activate=True)
+    assert "adapter_model.safetensors" in store.verify("amy", version).manifest.files
+    weights = store.root / "amy" / version / "adapter_model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
+    with pytest.raises(StoreError, match="is damaged: its SHA-256 is not the manifest's"):
+        store.verify("amy", version)
+
+
+@pytest.mark.parametrize(
+    ("files", "sentence"),
+    [
+        (vision_files([*LINEARS, "transformer.resblocks.0.attn"], target_modules=VISION[8:]), "has target_modules"),
+        (vision_files([*LINEARS, "transformer.resblocks.0.attn"]), "is not among the target_modules"),
+        (vision_files([*LINEARS, "visual.proj"]), "module visual.proj is not among the target_modules"),
+        (lora_files(target_modules=VISION), "is not among the target_modules"),
+        (vision_files(use_dora=True), "has use_dora True"),
+        (vision_files(r=8), "has r 8 where the manifest's rank is 4"),
+        (vision_files() | prompt_files(), "is not for a version that has prompt.safetensors"),
+        (lora_files(lora_tensors(2, modules=LINEARS), target_modules=VISION), "has rank 2 where adapter_config.json"),
+        (lora_files(lora_tensors(4, np.nan, LINEARS), target_modules=VISION), "holds a value that is not finite"),
+        (vision_files() | {"adapter_model.safetensors": b"\x80\x04K."}, "is not a readable safetensors file"),
+        ({"adapter_config.json": b"{}"}, "file adapter_model.safetensors is missing"),
+        ({}, "file prompt.safetensors is missing"),
+    ],
+)
+def test_what_is_no_lora_on_the_vision_tower_is_refused(store: Store, files: dict[str, bytes], sentence: str) -> None:
+    with pytest.raises(StoreError) as refusal:
+        store.publish(manifest(rank=4, target_modules=VISION), files, {}, activate=True)
+    assert sentence in str(refusal.value)
+    assert store.clients() == []
+
+
+def test_a_lora_of_clips_text_tower_is_refused(store: Store) -> None:
+    files = vision_files(["transformer.resblocks.0.mlp.c_fc", *LINEARS], target_modules=["c_fc", "attn", "c_proj"])
+    with pytest.raises(StoreError, match=r"module transformer\.\S+ of \S+ is outside the vision tower, which is all"):
+        store.publish(manifest(rank=4, target_modules=["c_fc", "attn", "c_proj"]), files, {}, activate=True)
+
+
+def test_a_lora_of_the_language_model_has_no_wrapped_out_proj(store: Store) -> None:
+    wrapped = MODULES[0] + ".base_layer.out_proj"
+    with pytest.raises(StoreError, match="is not among the target_modules"):
+        store.publish(manifest(family="mllm"), lora_files(lora_tensors(modules=[wrapped])), {}, activate=True)
 
 
 @pytest.mark.parametrize("shape", [(4,), (0, 8), (1, 4, 8)])
