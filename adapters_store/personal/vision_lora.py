@@ -71,7 +71,7 @@ def image_features(clip: Clip, deltas: Mapping[str, Delta], pixels: Tensor) -> T
 def check_vision_fit(clip: Clip, deltas: Mapping[str, Factors]) -> None:
     """ValueError with one sentence where the base's tower cannot take these deltas."""
     weights = linear_weights(clip)
-    for name, (b, a) in deltas.items():
+    for name, (b, a) in sorted(deltas.items()):
         if name not in weights:
             raise ValueError(f"{WEIGHTS} adapts {name}, which the base's vision tower does not have")
         found, wanted = (b.shape[0], a.shape[1]), tuple(weights[name].shape)
