@@ -60,18 +60,20 @@ PILOT: dict[str, Any] = {
 }
 ONE_SHOT: dict[str, Any] = {
     **CLIP,
-    "method": {"name": "sap", "ratio": 0.5, "lora": {"rank": 2, "alpha": 4}, "anchors": {"count": 4}},
+    "method": {"name": "sap", "lora": {"rank": 2, "alpha": 4}, "anchors": {"count": 4}},
     "federation": {"rounds": 1, "threads": 1},
     "client": {**CLIP["client"], "personal_steps": 0, "optimizer": "adamw"},
 }
 CONFIGS = {
+    "anchored": {**ONE_SHOT, "method": {**ONE_SHOT["method"], "name": "anchored", "steps": 2}},
+    "ataf": {**ONE_SHOT, "method": {**ONE_SHOT["method"], "name": "ataf"}, "data": {**CLIP["data"], "clients": 2}},
     "coop": {**PROMPTS, "method": {"name": "coop", "prompt": {"length": 4}}},
     "fedit": MLLM,
     "pfedmoap": {**PROMPTS, "method": {"name": "pfedmoap", "prompt": {"length": 4}, "experts": 1}},
     "pfedprompt": {**PROMPTS, "method": {"name": "pfedprompt", "prompt": {"length": 4}, "opt_in": "all"}},
     "pilot": PILOT,
     "promptfl": CLIP,
-    "sap": ONE_SHOT,
+    "sap": {**ONE_SHOT, "method": {**ONE_SHOT["method"], "ratio": 0.5}},
 }
 
 

@@ -4,6 +4,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from train.methods.anchored import Anchored, AnchoredOptions
+from train.methods.ataf import ATAF, ATAFOptions
 from train.methods.base import Method
 from train.methods.coop import CoOp, CoOpOptions
 from train.methods.fedit import FedIT, FedITOptions
@@ -14,11 +16,19 @@ from train.methods.promptfl import PromptFL, PromptFLOptions
 from train.methods.sap import SAP, SAPOptions
 
 Options = Annotated[
-    CoOpOptions | FedITOptions | PFedMoAPOptions | PFedPromptOptions | PilotOptions | PromptFLOptions | SAPOptions,
+    AnchoredOptions
+    | ATAFOptions
+    | CoOpOptions
+    | FedITOptions
+    | PFedMoAPOptions
+    | PFedPromptOptions
+    | PilotOptions
+    | PromptFLOptions
+    | SAPOptions,
     Field(discriminator="name"),
 ]
 METHODS: dict[str, type[Method[Any]]] = {
-    method.name: method for method in (CoOp, FedIT, PFedMoAP, PFedPrompt, Pilot, PromptFL, SAP)
+    method.name: method for method in (Anchored, ATAF, CoOp, FedIT, PFedMoAP, PFedPrompt, Pilot, PromptFL, SAP)
 }
 
 

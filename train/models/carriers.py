@@ -8,9 +8,11 @@ from torch import Tensor
 
 from train.data import Example
 from train.lowrank import Factors
-from train.merging.adapter import A
+from train.merging.adapter import A, Adapter
+from train.merging.answers import answer_logits
 from train.methods.base import Artefact, Personal
 from train.models.answer_gradients import answer_gradients
+from train.models.captions import Captions
 from train.models.connected import mllm_artefact
 from train.models.lora import LoraOptions, LoraPersonal, adapt_, initial_lora
 from train.models.vision_lora import (
@@ -66,6 +68,9 @@ class Carrier(Protocol):
     def gradients(self, model: Any, tensors: Tensors, anchors: Sequence[Example], space: Space) -> Gradients:
         """Of the anchors' loss (METHODS §5), by module: of the factors (B, A) with s in B, or of their product."""
 
+    def predictions(self, model: Any, adapter: Adapter, anchors: Sequence[Example]) -> Tensor:
+        """(n, C) logits of the anchors' captions, or of the tokens of their answers, with the adapter in place."""
+
 
 class VisionTower:
     """LoRA on CLIP's vision tower; classes are named by the zero-shot template."""
@@ -87,6 +92,9 @@ class VisionTower:
     def gradients(self, model: Any, tensors: Tensors, anchors: Sequence[Example], space: Space) -> Gradients:
         return alignment_gradients(model, tensors, self.options.scale, anchors, space)
 
+    def predictions(self, model: Any, adapter: Adapter, anchors: Sequence[Example]) -> Tensor:
+        return Captions(model, anchors).logits(adapter)
+
 
 class LanguageModel:
     """LoRA on the LLaVA's language model."""
@@ -107,6 +115,9 @@ class LanguageModel:
 
     def gradients(self, model: Any, tensors: Tensors, anchors: Sequence[Example], space: Space) -> Gradients:
         return answer_gradients(model, self._of_rank(tensors), tensors, anchors, space)
+
+    def predictions(self, model: Any, adapter: Adapter, anchors: Sequence[Example]) -> Tensor:
+        return answer_logits(model, anchors, adapter)
 
     def _of_rank(self, tensors: Tensors) -> LoraOptions:
         """The options at the tensors' rank and the same scale."""
