@@ -48,7 +48,8 @@ def _build_classes(config: DataConfig, seed: int) -> list[ClientData]:
     elif config.partition == "pathological" and not tinted:
         chosen = pathological(shares.shape[1], config.clients, config.classes_per_client, rng)
         shares = np.stack([np.isin(np.arange(shares.shape[1]), own) for own in chosen]).astype(float)
-    clients = []
+    clients: list[ClientData] = []
+    unseen: dict[bytes, dict[str, tuple[Example, ...]]] = {}  # by classes: drawn once for all who have them
     for k, name in enumerate(client_ids(config.clients)):
         share = shares[k].copy()
         if tinted:
@@ -70,12 +71,14 @@ def _build_classes(config: DataConfig, seed: int) -> list[ClientData]:
         )
         names = tuple(object_name(*divmod(int(c), len(COLOURS))) for c in classes)
         note = f"{styles[k]}: {len(names)} classes"
-        clients.append(ClientData(name, train, val, test, names, note, _unseen(config, classes, seed)))
+        if classes.tobytes() not in unseen:
+            unseen[classes.tobytes()] = _unseen(config, classes, seed)
+        clients.append(ClientData(name, train, val, test, names, note, unseen[classes.tobytes()]))
     return clients
 
 
 def _unseen(config: DataConfig, classes: NDArray[np.int64], seed: int) -> dict[str, tuple[Example, ...]]:
-    """As many of each class as can be, in the style that no client has; the same for all who have these classes."""
+    """Equally many of each of these classes, in the style that no client has."""
     style = config.unseen_styles.get("classify")
     if style is None:
         return {}
