@@ -4,6 +4,7 @@ They may come from anywhere; no federation is needed. Nothing that is read is ev
 """
 
 import argparse
+import logging
 import os
 import signal
 import sys
@@ -19,6 +20,7 @@ from train.merging.options import MergeOptions, option
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # spinning threads starve the other processes of this machine
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a base is a local folder or a cached one, never a download
+logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it warns of an optional kernel package on every CPU
 PROGRAM: Final = "python -m train.merge"
 
 

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +20,20 @@ CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX: Final = "base_model.model."
 NAMED: Final = re.compile(r"\.lora_([AB])(?:\.default)?(?:\.weight)?$")
 """A factor's name ends so in PEFT's files and in its state dicts."""
+
+MORE_THAN_LORA: Final = (
+    "use_dora",
+    "use_qalora",
+    "use_bdlora",
+    "lora_bias",
+    "fan_in_fan_out",
+    "modules_to_save",
+    "target_parameters",
+    "trainable_token_indices",
+    "layer_replication",
+)
+OTHER_BASE: Final = ("pissa", "olora", "corda", "loftq")
+"""Starts of LoRA that subtract it from the base, so that BA is no change of the base's weights."""
 
 
 class AdapterFile(Computed[Factors]):
@@ -128,10 +142,11 @@ def _config(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path}: is not JSON ({error})") from None
     if not isinstance(config, dict) or config.get("peft_type") != "LORA":
         raise ValueError(f"{path}: is no LoRA's configuration; peft_type must be 'LORA'")
-    unsupported: Sequence[str] = ("use_dora", "fan_in_fan_out", "modules_to_save", "lora_bias")
-    for key in unsupported:
+    for key in MORE_THAN_LORA:
         if config.get(key):
             raise ValueError(f"{path}: {key} is {config[key]!r}; merging takes plain LoRA, where it is not set")
+    if str(config.get("init_lora_weights")).startswith(OTHER_BASE):
+        raise ValueError(f"{path}: init_lora_weights is {config['init_lora_weights']!r}, which changes the base itself")
     if not isinstance(config.get("lora_alpha"), (int, float)):
         raise ValueError(f"{path}: lora_alpha is {config.get('lora_alpha')!r}, a number is needed")
     return config

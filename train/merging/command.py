@@ -123,7 +123,7 @@ def _merge_models(options: MergeOptions, folder: Path) -> list[str]:
     others = len(models[0]) - count
     said.append(f"{len(models)} checkpoints merged by {options.method}: {count} tensors")
     if others:
-        said.append(f"{others} tensors that are not shared are those of {options.adapters[0]}")
+        said.append(f"the other {others} tensors are those of {options.adapters[0]}")
     return said
 
 
@@ -154,7 +154,7 @@ def _resident(options: MergeOptions) -> "Resident":
 
 
 def _chosen(alpha: float, scores: Mapping[float, float]) -> str:
-    listed = ", ".join(f"{candidate}: {score:.4f}" for candidate, score in scores.items())
+    listed = ", ".join(f"{candidate}: {score:.3g}" for candidate, score in scores.items())
     return f"alpha {alpha}, of smallest mean JSD to both ({listed})"
 
 

@@ -1,0 +1,100 @@
+"""Adapters from anywhere: names and scales as PEFT means them, and a folder that PEFT loads."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from train.merging.adapter_files import CONFIG, WEIGHTS, AdapterFile, is_adapter, write_peft
+from train.tensors import Tensors
+
+
+class Small(nn.Module):
+    """Two linears for PEFT to adapt."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 5, bias=False), nn.Linear(5, 4, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, 4) of (…, 6)"""
+        return self.second(self.first(x))
+
+
+def saved(folder: Path, **config: Any) -> Any:
+    """PEFT's own folder of a LoRA with random factors, and its model."""
+    from peft import LoraConfig, get_peft_model
+
+    torch.manual_seed(0)
+    model = get_peft_model(Small(), LoraConfig(target_modules=["first", "second"], **config))
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            nn.init.normal_(parameter)
+    model.save_pretrained(folder)
+    return model
+
+
+def delta(adapter: AdapterFile, module: str) -> Tensor:
+    b, a = adapter[f"base_model.model.{module}"]
+    return b @ a
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"r": 2, "lora_alpha": 5},
+        {"r": 4, "lora_alpha": 8, "use_rslora": True},
+        {"r": 3, "lora_alpha": 4, "rank_pattern": {"second": 2}, "alpha_pattern": {"second": 7}},
+    ],
+    ids=["plain", "rslora", "patterns"],
+)
+def test_updates_are_pefts_and_a_written_folder_loads(config: dict[str, Any], tmp_path: Path) -> None:
+    from peft import PeftModel
+
+    model = saved(tmp_path / "a", **config)
+    adapter = AdapterFile(tmp_path / "a")
+    assert is_adapter(tmp_path / "a")
+    (tmp_path / "b").mkdir()
+    write_peft(tmp_path / "b", adapter, adapter.rank + 1, adapter.items(), base="small")
+    loaded = PeftModel.from_pretrained(Small(), tmp_path / "b")
+    for module in ("first", "second"):
+        wanted = getattr(model.base_model.model, module).get_delta_weight("default")
+        torch.testing.assert_close(delta(adapter, module), wanted)
+        torch.testing.assert_close(getattr(loaded.base_model.model, module).get_delta_weight("default"), wanted)
+    assert json.loads((tmp_path / "b" / CONFIG).read_text())["base_model_name_or_path"] == "small"
+
+
+def test_a_bare_file_has_scale_one_whatever_its_names(tmp_path: Path) -> None:
+    b, a = torch.randn(5, 2), torch.randn(2, 6)
+    names = {"first.lora_A.weight": a, "first.lora_B.weight": b}
+    for rename in ("{}", "base_model.model.{}"):
+        for end in (".weight", ".default.weight"):
+            tensors = {rename.format(name).replace(".weight", end): tensor for name, tensor in names.items()}
+            save_file(tensors, tmp_path / "x.safetensors")
+            assert is_adapter(tmp_path / "x.safetensors")
+            torch.testing.assert_close(delta(AdapterFile(tmp_path / "x.safetensors"), "first"), b @ a)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "config", "said"),
+    [
+        ({}, {"use_dora": True}, "use_dora is True; merging takes plain LoRA"),
+        ({}, {"peft_type": "IA3"}, "peft_type must be 'LORA'"),
+        ({}, {"lora_alpha": None}, "lora_alpha is None, a number is needed"),
+        ({}, {"init_lora_weights": "pissa_niter_4"}, "which changes the base itself"),
+        ({"first.bias": torch.zeros(5)}, {}, r"first\.bias is no LoRA factor"),
+        ({"third.lora_B.weight": torch.zeros(5, 2)}, {}, "third has lora_B but no lora_A"),
+        ({"third.lora_A.weight": torch.zeros(2, 5)}, {}, r"partner .*third\.lora_B\.weight is missing"),
+    ],
+    ids=["dora", "ia3", "alpha", "pissa", "bias", "only-B", "only-A"],
+)
+def test_what_is_no_plain_lora_is_refused(tensors: Tensors, config: dict[str, Any], said: str, tmp_path: Path) -> None:
+    factors = {"first.lora_A.weight": torch.zeros(2, 6), "first.lora_B.weight": torch.zeros(5, 2)}
+    save_file(factors | tensors, tmp_path / WEIGHTS)
+    (tmp_path / CONFIG).write_text(json.dumps({"peft_type": "LORA", "lora_alpha": 2, **config}))
+    with pytest.raises(ValueError, match=said):
+        dict(AdapterFile(tmp_path))
