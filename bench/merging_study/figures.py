@@ -1,0 +1,71 @@
+"""Pictures of the merging study."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from bench.merging_study.clients import STYLES
+
+RATIOS: Final = {"0": 0.0, ".5": 0.5, ".8": 0.8, ".9": 0.9, ".95": 0.95, ".98": 0.98, ".99": 0.99}
+BARS: Final = ("zero-shot", "FedAvg of factors", "exact mean", "SAP .95", "anchored", "best client alone")
+
+
+def draw(summary: Mapping[str, Any], folder: Path) -> None:
+    """``merging_ratios.png`` and ``merging_styles.png`` in the folder."""
+    figure = Figure(figsize=(11, 4), layout="constrained")
+    ratios, settings = figure.subplots(1, 2)
+    _ratios(ratios, summary["rows"])
+    _settings(settings, summary["rows"])
+    figure.savefig(folder / "merging_ratios.png", dpi=110)
+    figure = Figure(figsize=(11, 4), layout="constrained")
+    _styles(figure.subplots(), summary["rows"])
+    figure.savefig(folder / "merging_styles.png", dpi=110)
+
+
+def _ratios(axes: Axes, rows: Mapping[str, Any]) -> None:
+    """Accuracy on the unseen style over ρ, of SAP and of both controls at its norm."""
+    for ending, label in (
+        ("", "SAP"),
+        (": random mask", "random mask, same norm"),
+        (": scaled mean", "mean, same norm"),
+    ):
+        shown = {f"SAP {ratio}{ending}": value for ratio, value in RATIOS.items() if ratio != "0"}
+        measured = [rows["exact mean"], *(rows[name] for name in shown)]
+        axes.errorbar(
+            range(len(measured)),
+            [100 * row["unseen"]["mean"] for row in measured],
+            [100 * row["unseen"]["std"] for row in measured],
+            marker="o",
+            capsize=3,
+            label=label,
+        )
+    for name, style in (("zero-shot", ":"), ("anchored", "--")):
+        axes.axhline(100 * rows[name]["unseen"]["mean"], linestyle=style, color="black", label=name)
+    axes.set(xlabel="ρ, share of entries masked", ylabel="accuracy on the left-out style, %")
+    axes.set_xticks(range(len(RATIOS)), list(RATIOS))
+    axes.legend(fontsize="small")
+
+
+def _settings(axes: Axes, rows: Mapping[str, Any]) -> None:
+    """How long clients trained, and how many anchors the server has."""
+    by_epochs = {name: [f"{name}, 1 epoch", f"{name}, 3 epochs", name] for name in ("exact mean", "SAP .95")}
+    for name, shown in by_epochs.items():
+        axes.plot(["1", "3", "10"], [100 * rows[row]["unseen"]["mean"] for row in shown], marker="o", label=name)
+    axes.axhline(100 * rows["zero-shot"]["unseen"]["mean"], linestyle=":", color="black", label="zero-shot")
+    axes.set(xlabel="local epochs", ylabel="accuracy on the left-out style, %")
+    axes.legend(fontsize="small")
+
+
+def _styles(axes: Axes, rows: Mapping[str, Any]) -> None:
+    """Every style where it is left out."""
+    shown = [name for name in BARS if "by_style" in rows[name]]
+    width = 0.8 / len(shown)
+    for i, name in enumerate(shown):
+        places = [x + (i - (len(shown) - 1) / 2) * width for x in range(len(STYLES))]
+        axes.bar(places, [100 * rows[name]["by_style"][style] for style in STYLES], width, label=name)
+    axes.set(ylabel="accuracy where left out, %")
+    axes.set_xticks(range(len(STYLES)), STYLES)
+    axes.legend(fontsize="small")
