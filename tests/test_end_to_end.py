@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -24,6 +25,8 @@ from train.methods import build_method
 from train.methods.base import ClientInfo
 from train.models.clip import ResidentClip
 from train.models.resident import load_resident
+
+MANY = 1000  # classes: all that a version has
 
 
 def test_trained_clients_are_loaded_while_serving_and_answer_as_in_training(
@@ -111,6 +114,65 @@ def test_a_trained_classifier_answers_as_in_training(
             assert served == pytest.approx(wanted, abs=1e-5)
             assert next(iter(served)) == max(wanted, key=lambda name: wanted[name])
             assert personal.answer([example]) == [next(iter(served))]
+
+
+@pytest.mark.parametrize("name", ["sap", "anchored"])
+def test_a_merge_answers_whom_it_never_saw_as_it_was_evaluated(
+    gateway: LiveGateway, tmp_path: Path, clip: ResidentClip, name: str
+) -> None:
+    """One exchange, published as ``global``: images of a style that no client has, probabilities to 1e-5."""
+    unseen = {"unseen_styles": {"classify": "inverted"}, "unseen_per_client": 12}
+    sections = {
+        "publish": {"enabled": True, "store": str(gateway.store.root)},
+        "evaluate": {"references": []},
+        "data": unseen,
+        "client": {"lr": 0.01},
+    }
+    run = tmp_path / "run"
+    assert main(["--config", str(yaml_file(tmp_path, name, **sections)), "--out", str(run)]) == 0
+    version = json.loads((run / "versions.json").read_text())["global"]
+    gateway.wait_for("global", version, timeout_s=10)
+    settings = config(name, **sections)
+    method, member = build_method(settings.method), build(settings.data, 0)[0]
+    folder = gateway.store.artefact("global", version).path
+    merged = method.restore({path.name: path.read_bytes() for path in folder.iterdir()})
+    model: Any = method.build(clip, ClientInfo.of(member), merged, None)
+    expected = model.logits(member.unseen["style"]).softmax(dim=-1)
+    right = 0
+    for example, probabilities in zip(member.unseen["style"], expected.tolist(), strict=True):
+        served = classify(gateway, "global", example.image, MANY)
+        of_client = {name: served[name] for name in member.class_names}
+        total = sum(of_client.values())
+        wanted = dict(zip(member.class_names, probabilities, strict=True))
+        assert {name: p / total for name, p in of_client.items()} == pytest.approx(wanted, abs=1e-5)
+        right += max(of_client, key=lambda name: of_client[name]) == example.answer
+    results = json.loads((run / "results.json").read_text())["clients"][0]
+    assert right / len(member.unseen["style"]) == results["unseen"]["style"]["global"]
+
+
+def test_a_merged_language_model_is_served_as_global(gateway: LiveGateway, tmp_path: Path) -> None:
+    """SAP on the 4-bit LLaVA: the merge and its clients answer token for token as in training."""
+    method = {"family": "mllm", "ratio": 0.5, "lora": {"rank": 4, "alpha": 8}, "anchors": {"count": 4}}
+    data = {"clients": 2, "styles": ["sketch", "inverted"], "tasks": ["caption"], "few_shot": None}
+    sections = {
+        "publish": {"enabled": True, "store": str(gateway.store.root)},
+        "method": method,
+        "base": {"path": "bases/tiny/llava"},
+        "data": {**data, "train_per_client": 16, "test_per_client": 8},
+        "client": {"local_steps": 8, "batch_size": 8, "lr": 0.02},
+        "evaluate": {"references": []},
+    }
+    arguments = ["--config", str(yaml_file(tmp_path, "sap", **sections)), "--out", str(tmp_path / "run")]
+    assert main(arguments) == 0
+    versions = json.loads((tmp_path / "run" / "versions.json").read_text())
+    federation = build(config("sap", **sections).data, 0)
+    for name in versions:
+        gateway.wait_for(name, versions[name], timeout_s=10)
+    questions = {member.id: asked(member) for member in federation}
+    shared = [question for one in questions.values() for question in one]
+    check_parity_together(gateway, gateway.store, {**questions, "global": shared})
+    said = [gateway.ask("global", text, image)["choices"][0]["message"] for image, text in shared]
+    assert said != [gateway.ask("base", text, image)["choices"][0]["message"] for image, text in shared]
 
 
 def classify(gateway: LiveGateway, client: str, image: np.ndarray, count: int) -> dict[str, float]:

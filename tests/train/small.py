@@ -109,7 +109,7 @@ def federation(
     return loop, backend
 
 
-def yaml_file(folder: Path, method: str, **sections: dict[str, Any]) -> Path:
+def yaml_file(folder: Path, method: str, /, **sections: dict[str, Any]) -> Path:
     """The small configuration as a file for the command line."""
     import yaml
 

@@ -1,0 +1,172 @@
+"""One-shot federation: what travels, what is merged, what is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.train.small import config, federation, yaml_file
+from train.fed import main
+from train.merging.adapter import read_adapter
+from train.merging.ataf import ataf
+from train.methods.base import ServerContext, Update
+from train.methods.one_shot import MERGED
+from train.models.captions import Captions
+from train.models.vision_lora import alignment_gradients
+from train.tensors import Tensors, generator
+
+ONE_SHOT = ["anchored", "ataf", "sap"]
+
+
+def updates(method: Any, model: Any, clients: Any) -> list[Update]:
+    """What clients could have sent: their B is no longer zero."""
+    start = method.initial(model, clients, 0)
+    return [Update(client.id, 8, trained(start, k)) for k, client in enumerate(clients)]
+
+
+def trained(start: Tensors, seed: int) -> Tensors:
+    random = torch.Generator().manual_seed(seed)
+    return {name: t + 0.05 * torch.randn(t.shape, generator=random) for name, t in start.items()}
+
+
+@pytest.mark.parametrize("name", ONE_SHOT)
+def test_clients_talk_once_and_keep_what_they_trained(name: str, resident: Any, tmp_path: Path) -> None:
+    loop, _ = federation(config(name, evaluate={"references": []}), resident(name), tmp_path)
+    loop._round(1, None)
+    uploads = {path.stem: path.read_bytes() for path in (tmp_path / "exchange").glob("train-*/up/*.safetensors")}
+    endings, shared = loop.run()
+    assert uploads == {client: ending.artefact.files["adapter_model.safetensors"] for client, ending in endings.items()}
+    assert uploads.keys() == {client.id for client in loop.clients}
+    merged = loop.checkpoints.latest()
+    assert merged is not None
+    assert all(tensor.startswith(MERGED) for tensor in merged.server)
+    assert loop.method.parcel(merged.server, loop.clients[0]) == {}
+    assert shared is not None
+    assert shared.files.keys() == endings[loop.clients[0].id].artefact.files.keys()
+    assert set(shared.class_names) == {name for client in loop.clients for name in client.class_names}
+
+
+@pytest.mark.parametrize("scope", ["global", "tensor"])
+def test_sap_is_what_its_definition_says(scope: str, clip: Any, tmp_path: Path) -> None:
+    """Every step of METHODS §5 over again, in numpy."""
+    settings = config("sap", method={"ratio": 0.7, "scope": scope})
+    loop, _ = federation(settings, clip, tmp_path)
+    method: Any = loop.method
+    sent = updates(method, clip, loop.clients)
+    state = method.combine({}, sent, ServerContext(clip, loop.clients, 0, 1, 0))
+    s = method.options.lora.scale
+    total: dict[str, Any] = {}
+    for update in sent:
+        gradients = alignment_gradients(clip, update.tensors, s, method.anchors(0), "factors")
+        entries = {}
+        for module, (of_b, of_a) in gradients.items():
+            a, b = update.tensors[f"{module}.lora_A.weight"], s * update.tensors[f"{module}.lora_B.weight"]
+            for side, factor, gradient in (("lora_A", a, of_a), ("lora_B", b, of_b)):
+                value = factor.double().numpy()
+                entries[f"{module}.{side}.weight"] = value, np.abs(value * gradient.double().numpy())
+        kept = masked(entries, 0.7, scope)
+        for module in gradients:
+            product = kept[f"{module}.lora_B.weight"] @ kept[f"{module}.lora_A.weight"]
+            total[module] = total.get(module, 0) + product / len(sent)
+    for module, wanted in total.items():
+        b, a = (state[f"{MERGED}{module}.{side}.weight"].double().numpy() for side in ("lora_B", "lora_A"))
+        np.testing.assert_allclose(s * b @ a, wanted, atol=1e-7)
+
+
+def masked(entries: dict[str, tuple[Any, Any]], ratio: float, scope: str) -> dict[str, Any]:
+    """Each tensor with its lowest scores zero, ⌊ρ n⌋ over all or within each; names in order."""
+    groups = [sorted(entries)] if scope == "global" else [[name] for name in sorted(entries)]
+    kept = {}
+    for names in groups:
+        scores = np.concatenate([entries[name][1].ravel() for name in names])
+        mask = np.ones(len(scores))
+        mask[np.argsort(scores, kind="stable")[: int(ratio * len(scores))]] = 0
+        parts = np.split(mask, np.cumsum([entries[name][1].size for name in names])[:-1])
+        kept |= {
+            name: entries[name][0] * part.reshape(entries[name][0].shape)
+            for name, part in zip(names, parts, strict=True)
+        }
+    return kept
+
+
+def test_a_merge_cut_to_a_rank_says_what_is_left(clip: Any, tmp_path: Path) -> None:
+    for rank, kept in ((None, 1.0), (6, 1.0), (2, None)):
+        loop, _ = federation(config("sap", method={"ratio": 0.0, "rank": rank}), clip, tmp_path / str(rank))
+        sent = updates(loop.method, clip, loop.clients)
+        state = loop.method.combine({}, sent, ServerContext(clip, loop.clients, 0, 1, 0))
+        found = loop.method.diagnose(state, sent)
+        assert found["rank"] == (rank or 6)  # three clients of rank 2
+        assert found["kept_norm"] == pytest.approx(kept, abs=1e-6) if kept else 0.5 < found["kept_norm"] < 0.99
+
+
+def test_ataf_fuses_in_client_order_and_can_choose_its_share(clip: Any, tmp_path: Path) -> None:
+    for alpha in (0.3, "jsd"):
+        loop, _ = federation(config("ataf", method={"alpha": alpha}), clip, tmp_path / str(alpha))
+        method: Any = loop.method
+        sent = updates(method, clip, loop.clients)
+        s = method.options.lora.scale
+        a, b = (read_adapter(update.tensors, s) for update in sent)
+        state = method.combine({}, sent, ServerContext(clip, loop.clients, 0, 1, 0))
+        merged = {at: ataf(a, b, at) for at in (0.1, 0.3, 0.5, 0.7, 0.9)}
+        found = {
+            at: all(
+                torch.allclose(
+                    s * state[f"{MERGED}{module}.lora_B.weight"] @ state[f"{MERGED}{module}.lora_A.weight"],
+                    (left @ right).float(),
+                    atol=1e-6,
+                )
+                for module, (left, right) in of.items()
+            )
+            for at, of in merged.items()
+        }
+        assert sum(found.values()) == 1
+        assert alpha == "jsd" or found[0.3]
+
+
+def test_anchored_merging_does_better_on_corrupted_anchors_than_the_mean(clip: Any, tmp_path: Path) -> None:
+    loop, _ = federation(config("anchored", method={"steps": 12, "lr": 0.2}), clip, tmp_path)
+    method: Any = loop.method
+    sent = updates(method, clip, loop.clients)
+    adapters = [read_adapter(update.tensors, method.options.lora.scale) for update in sent]
+    captions = Captions(clip, method.anchors(0))
+
+    def loss(adapter: Any) -> float:
+        return float(np.mean([captions.loss(adapter, generator(1, "held back", i)).item() for i in range(4)]))
+
+    merged = method.merge(clip, adapters, sent, 0)
+    mean = {m: (torch.cat([a[m][0] / 3 for a in adapters], 1), torch.cat([a[m][1] for a in adapters])) for m in merged}
+    assert loss(merged) < loss(mean)
+    again = method.merge(clip, adapters, sent, 0)
+    assert all(torch.equal(merged[module][0], again[module][0]) for module in merged)
+
+
+@pytest.mark.parametrize(
+    ("name", "sections", "sentence"),
+    [
+        ("sap", {"federation": {"rounds": 3}}, "federation.rounds: found 3; sap talks once, 1 is allowed"),
+        ("sap", {"client": {"personal_steps": 2}}, "sap publishes what a client trained last, so 0 is allowed"),
+        ("sap", {"method": {"space": "delta"}}, "method.rank: found null with method.space 'delta'"),
+        ("sap", {"method": {"lora": {"targets": ["q_proj"]}}}, "c_proj"),
+        ("anchored", {"method": {"family": "mllm"}}, "Input should be 'clip'"),
+        ("ataf", {"method": {"alpha": 1.5}}, "less than or equal to 1"),
+    ],
+)
+def test_what_cannot_be_is_refused(name: str, sections: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        config(name, **sections)
+
+
+def test_ataf_refuses_other_than_two(clip: Any, tmp_path: Path) -> None:
+    loop, _ = federation(config("ataf", data={"clients": 3}), clip, tmp_path)
+    with pytest.raises(ValueError, match="clients: 3 updates to merge, ataf fuses exactly 2"):
+        loop.method.combine({}, updates(loop.method, clip, loop.clients), ServerContext(clip, loop.clients, 0, 1, 0))
+
+
+def test_anchors_that_are_not_there_stop_the_run_before_it_trains(tmp_path: Path, capsys: Any) -> None:
+    anchors = {"source": "folder", "path": str(tmp_path / "none"), "count": 4}
+    path = yaml_file(tmp_path, "sap", method={"anchors": anchors})
+    assert main(["--config", str(path), "--out", str(tmp_path / "run")]) == 1
+    assert "anchors.path" in capsys.readouterr().err
+    assert not list((tmp_path / "run").glob("exchange/train-*"))
