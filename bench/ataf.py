@@ -2,6 +2,7 @@
 
     lora     two LoRAs of a 7B Llama's shapes, rank 16 on every linear, folder to folder through the merge command
     matrix   one pair of full 4096 × 11008 matrices
+    models   two full checkpoints of 64 matrices, 1024 × 2816 in float16, from disk to disk
 
 Each in a process of its own, so that its peak memory is its own. Results, with the machine they were measured on, go
 to bench/results/ataf.json.
@@ -26,7 +27,7 @@ if sys.path and Path(sys.path[0]).resolve() == ROOT / "bench":
 import torch  # noqa: E402
 from safetensors.torch import save_file  # noqa: E402
 
-from bench.prompt_study.machine import default_threads, machine, peak_memory_mib  # noqa: E402
+from bench.prompt_study.machine import MIB, default_threads, machine, peak_memory_mib  # noqa: E402
 from train.merging.ataf import fused  # noqa: E402
 from train.merging.command import merge  # noqa: E402
 from train.merging.options import MergeOptions  # noqa: E402
@@ -53,9 +54,11 @@ def main() -> None:
     sizes = (2, 64, 96) if options.small else (LAYERS, WIDTH, HIDDEN)
     with tempfile.TemporaryDirectory() as folder:
         loras = alone(write_loras, Path(folder), sizes[0], sizes[1] if options.small else None)
+        written = alone(write_models, Path(folder), *((3, 32) if options.small else (64, 1024)))
         load = os.getloadavg()[0]
         results: dict[str, Any] = {
             "lora": {**loras, **alone(lora, options.threads, Path(folder))},
+            "models": {**written, **alone(merge_models, options.threads, Path(folder))},
             "matrix": {"d_out": sizes[1], "d_in": sizes[2], **alone(matrix, options.threads, sizes[1], sizes[2])},
         }
     results |= {"threads": options.threads, "load_before": round(load, 2), "machine": machine()}
@@ -102,6 +105,28 @@ def matrix(threads: int, d_out: int, d_in: int) -> Measured:
     before = peak_memory_mib()
     started, cpu = time.monotonic(), time.process_time()
     fused(a, b, 0.5)
+    return _measured(started, cpu, before)
+
+
+def write_models(folder: Path, count: int, width: int) -> Measured:
+    """A base and two models; ``file_mib``: size of each."""
+    for number, name in enumerate(("base", "a", "b")):
+        random = torch.Generator().manual_seed(number)
+        (folder / name).mkdir()
+        shape = (width, 11 * width // 4)
+        tensors = {f"layers.{i}.weight": torch.randn(shape, generator=random).half() for i in range(count)}
+        save_file(tensors, folder / name / "model.safetensors", metadata={"format": "pt"})
+    size = (folder / "a" / "model.safetensors").stat().st_size / MIB
+    return {"matrices": count, "file_mib": round(size)}
+
+
+def merge_models(threads: int, folder: Path) -> Measured:
+    """The command on these checkpoints."""
+    torch.set_num_threads(threads)
+    before = peak_memory_mib()
+    started, cpu = time.monotonic(), time.process_time()
+    given = (folder / "a", folder / "b")
+    merge(MergeOptions(method="ataf", adapters=given, base=str(folder / "base"), out=folder / "model"))
     return _measured(started, cpu, before)
 
 

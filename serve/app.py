@@ -77,7 +77,7 @@ def _add_answers(app: FastAPI, gateway: Gateway) -> None:
             if asked.classes is None:
                 found = await classifier.answer(subject, picture, access.owner)
             else:
-                found = await classifier.zero_shot(asked.classes, picture, access.owner)
+                found = await classifier.zero_shot(asked.classes, picture, access.owner, subject)
                 identity["zero_shot"] = True
         finally:
             resident.release()

@@ -92,16 +92,14 @@ class Classifier:
         features = await self._image_features(picture, subject.image_transform, owner, loaded.tower)
         return await asyncio.to_thread(classified, loaded.head, subject.class_names, features, self._device)
 
-    async def zero_shot(
-        self, class_names: Sequence[str], picture: Picture, owner: str, subject: Subject | None = None
-    ) -> Classified:
-        """What is said of the picture over classes that come with it: by the base, or by the subject's own tower.
+    async def zero_shot(self, class_names: Sequence[str], picture: Picture, owner: str, subject: Subject) -> Classified:
+        """What is said of the picture over classes that come with it: by the subject's own tower, else by the base.
 
         400 where a name is too long.
         """
-        tower = None if subject is None else self._loaded[subject.name].tower
+        tower = self._loaded[subject.name].tower
         template, transform = None, self._clip.image_transform
-        if subject is not None and tower is not None:
+        if tower is not None:
             template, transform = subject.prompt_template, subject.image_transform
         try:
             head = await self._zero_shot.head(class_names, owner, template)

@@ -118,7 +118,7 @@ ClassNames = Annotated[list[ClassName], Field(min_length=1, max_length=MAX_CLASS
 
 
 class ClassifyRequest(_Strict):
-    """An image to name, as a data URL; with ``classes``, by the base alone and over these names instead."""
+    """An image to name, as a data URL; with ``classes``, over these names, without what a prompt has learned."""
 
     model: str
     image: str

@@ -8,14 +8,9 @@ import pytest
 import torch
 
 from adapters_store.store import Store
-from serve.classify import Classifier
-from serve.images import Picture, decode_image
-from serve.metrics import Metrics
-from serve.settings import Settings
-from serve.subjects import of_artefact
-from tests.serve.artefacts import CLIP, prompt_manifest, publish_prompt
+from tests.serve.artefacts import prompt_manifest, publish_prompt
 from tests.serve.in_process import classify, probabilities, serving
-from tests.serve.live import noise, png
+from tests.serve.live import noise
 from tests.train.small import config
 from train.data import ClientData, Example, build
 from train.models.clip import ResidentClip, ZeroShotClassifier
@@ -116,14 +111,8 @@ def test_classes_of_the_request_are_named_by_the_versions_own_tower(served: Serv
     names, one = ("red circle", "night sketch", "café"), Example(noise(1), "", "", "classify", 0, "one", "flat")
 
     async def ask() -> list[dict[str, float]]:
-        classifier = Classifier(str(CLIP), Settings(), Metrics())
-        subjects = [of_artefact(served.store.artefact(c, served.store.versions(c)[0])) for c in ("ann", "cat")]
-        for subject in subjects:
-            await classifier.load(subject)
-        picture: Picture = decode_image(png(noise(1)), Settings(), "image")
-        said = [await classifier.zero_shot(names, picture, "owner", subject) for subject in subjects]
-        await classifier.close()
-        return [dict(answer.classes) for answer in said]
+        async with serving(served.store) as http:
+            return [probabilities(await classify(http, c, noise(1), classes=list(names))) for c in ("ann", "cat")]
 
     tower, base = asyncio.run(ask())
     tensors = {name: parameter.detach() for name, parameter in served.personal["ann"].parameters.items()}

@@ -247,7 +247,7 @@ def test_what_cannot_be_done_is_said_in_one_sentence(
 def test_inputs_that_do_not_fit_are_refused(
     loras: list[Path], small: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    other = tmp_path / "other" / "out"
+    other = tmp_path / "out"
     for method, inputs, said in (
         ("mean", [loras[0], small[1]], "are an adapter and a full checkpoint"),
         ("mean", [tmp_path / "nothing"], "does not exist"),
@@ -261,7 +261,9 @@ def test_inputs_that_do_not_fit_are_refused(
     assert "--rank: is for adapters" in capsys.readouterr().err
     assert merge("mean", loras, loras[0]) == 2
     assert "exists; name a folder that does not" in capsys.readouterr().err
-    assert not other.exists()
+    assert merge("mean", loras, tmp_path / "nowhere" / "out") == 2
+    assert "nowhere, in which out is to be, is no folder" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_merge_that_fails_half_way_leaves_nothing(small: list[Path], tmp_path: Path, capsys: Any) -> None:

@@ -32,6 +32,8 @@ MORE_THAN_LORA: Final = (
     "trainable_token_indices",
     "layer_replication",
 )
+INSIDE_ATTENTION: Final = ".base_layer.out_proj"
+"""PEFT names the attention as a whole where it adapts torch's attention, whose out_proj it holds by this name."""
 OTHER_BASE: Final = ("pissa", "olora", "corda", "loftq")
 """Starts of LoRA that subtract it from the base, so that BA is no change of the base's weights."""
 
@@ -48,6 +50,8 @@ class AdapterFile(Computed[Factors]):
         self.config: dict[str, Any] = _config(path / CONFIG) if peft else {}
         self.tensors = Checkpoint(path / WEIGHTS if peft else path)
         self.stored = {_in_file(name): name for name in self.tensors}
+        if len(self.stored) < len(self.tensors):
+            raise ValueError(f"{path}: holds a factor twice, under two of its names")
         for name in self.stored:
             if not name.endswith((A, B)):
                 raise ValueError(f"{path}: {name} is no LoRA factor, and nothing else can be merged with adapters")
@@ -107,7 +111,7 @@ def write_peft(
     write_tensors(folder / WEIGHTS, schema, _padded(modules, rank), {"format": "pt"})
     config = {
         "peft_type": "LORA",
-        "target_modules": [module.removeprefix(PREFIX) for module in like.names],
+        "target_modules": sorted({m.removeprefix(PREFIX).removesuffix(INSIDE_ATTENTION) for m in like.names}),
         "bias": "none",
         **like.config,
         "r": rank,

@@ -50,7 +50,7 @@ def _merge_adapters(options: MergeOptions, folder: Path) -> list[str]:
     adapters = [AdapterFile(path) for path in options.adapters]
     for _ in together(adapters):
         pass  # refuses, before anything is computed, adapters that do not fit each other
-    said = []
+    said = [f"{a.path} has no adapter_config.json: its scale is taken to be 1" for a in adapters if not a.config]
     if options.alpha == "jsd":
         alpha, scores = _resident(options).alpha(adapters[0], adapters[1])
         options = options.model_copy(update={"alpha": alpha})

@@ -13,12 +13,14 @@ def output_folder(out: Path) -> Iterator[Path]:
     """A hidden folder beside ``out`` to write to, renamed to it at the end, removed where there is an error.
 
     What a killed process left there is removed by the next one for the same ``out``. Raises ValueError, in one
-    sentence, where ``out`` exists or another process is writing it.
+    sentence, where ``out`` exists, the folder that it is to be in does not, or another process is writing it.
     """
     if out.exists():
         raise ValueError(f"--out: {out} exists; name a folder that does not")
+    if not out.parent.is_dir():
+        raise ValueError(f"--out: {out.parent}, in which {out.name} is to be, is no folder")
     partial = out.parent / f".{out.name}.partial"
-    partial.mkdir(parents=True, exist_ok=True)
+    partial.mkdir(exist_ok=True)
     lock = os.open(partial, os.O_RDONLY)
     try:
         try:

@@ -98,3 +98,10 @@ def test_what_is_no_plain_lora_is_refused(tensors: Tensors, config: dict[str, An
     (tmp_path / CONFIG).write_text(json.dumps({"peft_type": "LORA", "lora_alpha": 2, **config}))
     with pytest.raises(ValueError, match=said):
         dict(AdapterFile(tmp_path))
+
+
+def test_a_factor_under_two_names_is_refused(tmp_path: Path) -> None:
+    a = torch.zeros(2, 6)
+    save_file({"x.lora_A.weight": a, "x.lora_A.default.weight": a + 1}, tmp_path / "x.safetensors")
+    with pytest.raises(ValueError, match="holds a factor twice"):
+        AdapterFile(tmp_path / "x.safetensors")
