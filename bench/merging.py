@@ -49,6 +49,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 def tune(options: argparse.Namespace) -> None:
     """What each left-out style is given was chosen on the others."""
     kept = options.out / RUNS
+    trainings = [Training(tuning.SEED, lr) for lr in tuning.RATES]
+    _all({training.name: (adapters, training, kept) for training in trainings}, options.processes, "clients")
     lr, rates = tuning.client_rate(kept)
     jobs = {style: (tuning.candidates, style, lr, kept) for style in options.styles}
     scores = _all(jobs, options.processes, "tune")
