@@ -30,7 +30,7 @@ from bench.prompt_study.progress import progress  # noqa: E402
 
 RESULTS: Final = ROOT / "bench" / "results"
 RUNS: Final = "merging_runs"
-DEEP: Final = 3  # seeds whose cells have the variants that take long
+DEEP: Final = 2  # seeds whose cells have other ratios, variants, anchors and lengths of training too
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -64,10 +64,12 @@ def table(options: argparse.Namespace) -> None:
     kept = options.out / RUNS
     tuned = json.loads((options.out / "merging_tune.json").read_text())
     lr, chosen = tuned["lr"], {style: tuning.Tuned(**values) for style, values in tuned["chosen"].items()}
-    trainings = [Training(seed, lr, epochs) for seed in options.seeds for epochs in (10, *cells.EPOCHS)]
+    deep = options.seeds[:DEEP]
+    trainings = [Training(seed, lr) for seed in options.seeds]
+    trainings += [Training(seed, lr, epochs) for seed in deep for epochs in cells.EPOCHS]
     _all({training.name: (adapters, training, kept) for training in trainings}, options.processes, "clients")
     jobs = {
-        (seed, style): (cells.play, seed, style, lr, chosen[style], kept, seed in options.seeds[:DEEP])
+        (seed, style): (cells.play, seed, style, lr, chosen[style], kept, seed in deep)
         for seed in options.seeds
         for style in options.styles
     }

@@ -26,7 +26,7 @@ from train.tensors import Tensors
 STYLES: Final = ("sketch", "cartoon", "paint", "pixel", "stipple", "hatch", "night", "inverted")
 """All that the base was not trained on."""
 CLASSES: Final = 80
-TEST: Final = 240
+TEST: Final = 160
 VALIDATION: Final = 80
 
 

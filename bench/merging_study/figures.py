@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from bench.merging_study.clients import STYLES
 
 RATIOS: Final = {"0": 0.0, ".5": 0.5, ".8": 0.8, ".9": 0.9, ".95": 0.95, ".98": 0.98, ".99": 0.99}
-BARS: Final = ("zero-shot", "FedAvg of factors", "exact mean", "SAP .95", "anchored", "best client alone")
+BARS: Final = ("zero-shot", "FedAvg of factors", "exact mean", "SAP .95", "anchored")
 
 
 def draw(summary: Mapping[str, Any], folder: Path) -> None:
@@ -61,10 +61,9 @@ def _settings(axes: Axes, rows: Mapping[str, Any]) -> None:
 
 def _styles(axes: Axes, rows: Mapping[str, Any]) -> None:
     """Every style where it is left out."""
-    shown = [name for name in BARS if "by_style" in rows[name]]
-    width = 0.8 / len(shown)
-    for i, name in enumerate(shown):
-        places = [x + (i - (len(shown) - 1) / 2) * width for x in range(len(STYLES))]
+    width = 0.8 / len(BARS)
+    for i, name in enumerate(BARS):
+        places = [x + (i - (len(BARS) - 1) / 2) * width for x in range(len(STYLES))]
         axes.bar(places, [100 * rows[name]["by_style"][style] for style in STYLES], width, label=name)
     axes.set(ylabel="accuracy where left out, %")
     axes.set_xticks(range(len(STYLES)), STYLES)

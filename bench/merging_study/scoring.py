@@ -11,7 +11,7 @@ from bench.merging_study.clients import data, resident
 from train.merging.adapter import Adapter
 from train.models.vision_lora import zero_shot_text
 
-BATCH = 120
+BATCH = 80
 Split = Literal["test", "val"]
 
 

@@ -1,6 +1,6 @@
 """From cells to figures: means over styles, deviations over seeds, paired differences over seeds and styles."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import mean, stdev
 from typing import Any, Final
 
@@ -8,7 +8,9 @@ from bench.merging_study.clients import STYLES
 from bench.prompt_study.intervals import paired
 
 Cells = Mapping[int, Mapping[str, Mapping[str, Mapping[str, float]]]]  # seed → left-out style → merge → figures
+ALONE: Final = "alone: "
 COMPARED: Final = {
+    "SAP .9": ("zero-shot", "exact mean", "SAP .9: scaled mean", "SAP .9: random mask"),
     "SAP .95": ("zero-shot", "exact mean", "SAP .95: scaled mean", "SAP .95: random mask"),
     "anchored": ("zero-shot", "exact mean", "scaled mean", "anchored: scaled mean", "anchored: random mask", "SAP .95"),
     "exact mean": ("zero-shot", "FedAvg of factors"),
@@ -20,8 +22,9 @@ COMPARED: Final = {
 def summarise(cells: Cells) -> dict[str, Any]:
     """Every merge's figures, and the paired differences."""
     names = list(next(iter(next(iter(cells.values())).values())))
-    rows = {name: _row(cells, name) for name in names if all(name in of for s in cells.values() for of in s.values())}
-    rows["best client alone"] = _best_alone(cells)
+    rows = {name: _row(cells, name) for name in names if not name.startswith(ALONE)}
+    for name, reduce in (("clients alone, mean", mean), ("clients alone, best", max)):
+        rows[name] = {"unseen": over_seeds([mean(styles) for styles in _alone(cells, reduce)])}
     minus = {
         name: {other: {what: paired(_of(cells, name, what), _of(cells, other, what)) for what in ("unseen", "seen")}
                for other in others}
@@ -35,22 +38,21 @@ def _of(cells: Cells, name: str, what: str) -> list[list[float]]:
 
 
 def _row(cells: Cells, name: str) -> dict[str, Any]:
-    some = next(iter(next(iter(cells.values())).values()))[name]
-    over = {what: over_seeds([mean(styles) for styles in _of(cells, name, what)]) for what in some}
-    by_style = {
-        style: mean(of_style[style][name]["unseen"] for of_style in cells.values() if style in of_style)
-        for style in STYLES
-    }
+    """Over the seeds that have this merge."""
+    having = {seed: of_style for seed, of_style in cells.items() if all(name in rows for rows in of_style.values())}
+    first = next(iter(next(iter(having.values())).values()))[name]
+    over = {what: over_seeds([mean(styles) for styles in _of(having, name, what)]) for what in first}
+    styles = list(next(iter(having.values())))
+    by_style = {style: mean(of_style[style][name]["unseen"] for of_style in having.values()) for style in styles}
     return {**over, "by_style": by_style}
 
 
-def _best_alone(cells: Cells) -> dict[str, Any]:
-    """Of each left-out style the client that does best on it: no server could choose it."""
-    best = [
-        [max(row["unseen"] for name, row in rows.items() if name.startswith("alone: ")) for rows in of_style.values()]
+def _alone(cells: Cells, reduce: Callable[[list[float]], float]) -> list[list[float]]:
+    """Of each left-out style what single clients reach on it; no server could choose the best one."""
+    return [
+        [reduce([row["unseen"] for name, row in rows.items() if name.startswith(ALONE)]) for rows in of_style.values()]
         for of_style in cells.values()
     ]
-    return {"unseen": over_seeds([mean(styles) for styles in best])}
 
 
 def over_seeds(values: Sequence[float]) -> dict[str, Any]:
@@ -62,9 +64,8 @@ def markdown(summary: Mapping[str, Any]) -> str:
     """A table of all merges, and one of the differences; accuracies and differences in points."""
     lines = ["| merge | unseen style | seen styles | ‖ΔW‖ |", "|---|---|---|---|"]
     for name, row in summary["rows"].items():
-        if not name.startswith("alone: "):
-            shown = [_points(row.get("unseen")), _points(row.get("seen")), _number(row.get("norm"))]
-            lines.append(f"| {name} | {' | '.join(shown)} |")
+        shown = [_points(row.get("unseen")), _points(row.get("seen")), _number(row.get("norm"))]
+        lines.append(f"| {name} | {' | '.join(shown)} |")
     lines += [
         "",
         "| difference | unseen style | better / worse | seen styles | better / worse |",

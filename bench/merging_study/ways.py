@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator
 
 from bench.merging_study.clients import resident
 from train.data.anchors import AnchorOptions, anchors
@@ -17,7 +17,7 @@ from train.merging.knots import knots
 from train.merging.means import exact_mean, factor_mean, factor_of_norm, scaled_mean, total_norm
 from train.merging.pruning import Rescale, magnitude_saliency, prune, random_saliency
 from train.merging.robust import robust_merge
-from train.merging.sap import sap, sap_delta
+from train.merging.sap import saliency, sap, sap_delta
 from train.merging.selection import Scope
 from train.merging.ties import ties
 from train.models.captions import Captions
@@ -36,17 +36,21 @@ class Tuned:
     anchored_steps: int
 
 
-@dataclass(frozen=True)
 class Clients:
     """The LoRAs that are merged, and the seed of what is drawn."""
 
-    adapters: Sequence[Adapter]
-    seed: int
+    def __init__(self, adapters: Sequence[Adapter], seed: int) -> None:
+        self.adapters, self.seed = adapters, seed
+        self.rank = sum(next(iter(adapter.values()))[1].shape[0] for adapter in adapters)  # Σ r_k
+        self._gradients: dict[int, list[dict[str, Factors]]] = {}
 
-    @property
-    def rank(self) -> int:
-        """Σ r_k."""
-        return sum(next(iter(adapter.values()))[1].shape[0] for adapter in self.adapters)
+    def gradients(self, count: int) -> list[dict[str, Factors]]:
+        """Of SAP's loss on so many anchors, for every LoRA."""
+        if count not in self._gradients:
+            few = captions(self.seed, count).anchors
+            found = [alignment_gradients(resident(), write_adapter(a), 1.0, few, "factors") for a in self.adapters]
+            self._gradients[count] = found
+        return self._gradients[count]
 
 
 @cache
@@ -55,14 +59,9 @@ def captions(seed: int, count: int) -> Captions:
     return Captions(resident(), anchors(AnchorOptions(count=count), "clip", seed))
 
 
-def _gradients(clients: Clients, count: int) -> list[dict[str, Factors]]:
-    few = captions(clients.seed, count).anchors
-    return [alignment_gradients(resident(), write_adapter(a), 1.0, few, "factors") for a in clients.adapters]
-
-
 def pruned(ratio: float, scope: Scope = "global", rescale: Rescale = "none", count: int = 32) -> Way:
     """SAP on the factors."""
-    return lambda c: sap(c.adapters, _gradients(c, count), ratio=ratio, scope=scope, rescale=rescale)
+    return lambda c: sap(c.adapters, c.gradients(count), ratio=ratio, scope=scope, rescale=rescale)
 
 
 def pruned_products(ratio: float) -> Way:
@@ -110,7 +109,7 @@ def signed(ratio: float) -> Way:
 
     def way(c: Clients) -> Adapter:
         kept = []
-        for adapter, gradients in zip(c.adapters, _gradients(c, 32), strict=True):
+        for adapter, gradients in zip(c.adapters, c.gradients(32), strict=True):
             scores = {m: (-b.cpu() * gradients[m][0], -a.cpu() * gradients[m][1]) for m, (b, a) in adapter.items()}
             kept.append(prune(adapter, scores, ratio))
         return exact_mean(kept)
@@ -118,8 +117,8 @@ def signed(ratio: float) -> Way:
     return way
 
 
-def styled(ratio: float, draws: int = 8) -> Way:
-    """SAP's saliency, averaged over corrupted copies of the anchors."""
+def styled(ratio: float, draws: int = 4) -> Way:
+    """SAP's saliency by the captions' loss, averaged over corrupted copies of the anchors."""
 
     def way(c: Clients) -> Adapter:
         found = captions(c.seed, 32)
@@ -127,17 +126,15 @@ def styled(ratio: float, draws: int = 8) -> Way:
         for adapter in c.adapters:
             scores = {m: (torch.zeros_like(b), torch.zeros_like(a)) for m, (b, a) in adapter.items()}
             for draw in range(draws):
-                random = generator(c.seed, "corrupt", draw)
-                for module, (of_b, of_a) in _gradients_of(found, adapter, random).items():
-                    b, a = adapter[module]
-                    scores[module] = (scores[module][0] + (b * of_b).abs(), scores[module][1] + (a * of_a).abs())
+                of_draw = saliency(adapter, _gradients_of(found, adapter, generator(c.seed, "corrupt", draw)))
+                scores = {m: (b + of_draw[m][0], a + of_draw[m][1]) for m, (b, a) in scores.items()}
             kept.append(prune(adapter, scores, ratio))
         return exact_mean(kept)
 
     return way
 
 
-def _gradients_of(found: Captions, adapter: Adapter, random: Generator) -> dict[str, tuple[Tensor, Tensor]]:
+def _gradients_of(found: Captions, adapter: Adapter, random: Generator) -> dict[str, Factors]:
     leaves = {m: (b.clone().requires_grad_(), a.clone().requires_grad_()) for m, (b, a) in adapter.items()}
     flat = [tensor for pair in leaves.values() for tensor in pair]
     gradients = iter(torch.autograd.grad(found.loss(leaves, random), flat))
