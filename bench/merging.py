@@ -2,6 +2,7 @@
 
     tune     the clients' learning rate, factors of the baselines, the coefficients' rate; validation images of seed 10
     table    all merges over seeds 0 to 4 and eight left-out styles, with the poisoned client; pictures
+    speed    SAP's merge of four clients on a CLIP of ViT-B/16's size
     experts  two LoRAs of the 4-bit LLaVA, tuned on different tasks and fused: ATAF beside the linear mean and TIES
 
 Results go to bench/results/merging_<mode>.json, tables and pictures beside them. Trained LoRAs and finished cells are
@@ -23,9 +24,9 @@ if sys.path and Path(sys.path[0]).resolve() == ROOT / "bench":
     sys.path[0] = str(ROOT)  # run as a script: the packages are beside bench/, not in it
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: a process for each core, which would share them
 
-from bench.merging_study import cells, experts, figures, poison, summary, tuning  # noqa: E402
+from bench.merging_study import cells, experts, figures, poison, speed, summary, tuning  # noqa: E402
 from bench.merging_study.clients import STYLES, Training, adapters  # noqa: E402
-from bench.prompt_study.machine import machine  # noqa: E402
+from bench.prompt_study.machine import default_threads, machine  # noqa: E402
 from bench.prompt_study.progress import progress  # noqa: E402
 
 RESULTS: Final = ROOT / "bench" / "results"
@@ -36,14 +37,14 @@ DEEP: Final = 2  # seeds whose cells have other ratios, variants, anchors and le
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs the mode that the arguments name."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("mode", choices=("tune", "table", "experts"))
+    parser.add_argument("mode", choices=("tune", "table", "speed", "experts"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4], help="(default: 0 1 2 3 4)")
     parser.add_argument("--styles", nargs="+", choices=STYLES, default=list(STYLES), help="to leave out (default: all)")
     parser.add_argument("--processes", type=int, default=2, help="at a time, one thread each (default: 2)")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results (default: bench/results)")
     options = parser.parse_args(argv)
     options.out.mkdir(parents=True, exist_ok=True)
-    {"tune": tune, "table": table, "experts": fuse}[options.mode](options)
+    {"tune": tune, "table": table, "speed": time_sap, "experts": fuse}[options.mode](options)
 
 
 def tune(options: argparse.Namespace) -> None:
@@ -84,6 +85,13 @@ def table(options: argparse.Namespace) -> None:
     (options.out / "merging_table.md").write_text(summary.markdown(figured))
     figures.draw(figured, options.out)
     print(summary.markdown(figured))
+
+
+def time_sap(options: argparse.Namespace) -> None:
+    """In a process of its own, on all cores."""
+    found = _all({"ViT-B/16": (speed.measure, default_threads())}, 1, "speed")["ViT-B/16"]
+    _write(options, "speed", found)
+    print(json.dumps(found, indent=1))
 
 
 def fuse(options: argparse.Namespace) -> None:

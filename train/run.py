@@ -63,8 +63,9 @@ class Run:
         endings, shared = self._federate(self.method, self.folder)
         local: dict[str, Ending] = {}
         if "local" in self.config.evaluate.references:
-            # of a one-shot method the personal version is already what a client reaches alone
-            local = endings if self.method.one_shot else self._federate(Local(self.method), self.folder / "local")[0]
+            # what a client reaches alone is, of a one-shot method, its personal version, unless that was made private
+            is_alone = self.method.one_shot and self.mechanism is None
+            local = endings if is_alone else self._federate(Local(self.method), self.folder / "local")[0]
         if self.accelerator.is_main_process:
             logged = read_metrics(self.folder / "metrics.jsonl")
             costs = costs_of(self.config, self.mechanism, list(self.infos.values()), logged)
