@@ -25,7 +25,7 @@ from bench.prompt_study.machine import machine  # noqa: E402
 from bench.prompt_study.progress import progress  # noqa: E402
 
 RESULTS: Final = ROOT / "bench" / "results"
-RATES: Final = (1e-3, 2e-3, 4e-3)
+RATES: Final = {"pilot": (1e-3, 2e-3, 4e-3), "fedit": (1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2)}
 VALIDATION_SEED: Final = 10
 RUNS: Final = "pilot_runs"
 AGAINST: Final = ("local", "FedIT, global")
@@ -48,8 +48,8 @@ def tune(options: argparse.Namespace) -> None:
     FedIT's global one."""
     jobs = [
         Job(method, lr, VALIDATION_SEED, "val", local=method == "pilot")
-        for method in ("pilot", "fedit")
-        for lr in RATES
+        for method, rates in RATES.items()
+        for lr in rates
     ]
     with progress("tune", len(jobs)) as done:
         found = dict(zip(jobs, play_all(jobs, options.processes, options.out / RUNS, done), strict=True))
