@@ -23,6 +23,7 @@ from typing import Any, Final
 ROOT = Path(__file__).resolve().parent.parent
 if sys.path and Path(sys.path[0]).resolve() == ROOT / "bench":
     sys.path[0] = str(ROOT)  # run as a script: the packages are beside bench/, not in it
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command sets it: threads that spin starve each other
 
 import torch  # noqa: E402
 from safetensors.torch import save_file  # noqa: E402

@@ -23,7 +23,7 @@ def _examples(seed: int, style: str, split: Split) -> tuple[Tensor, Tensor]:
     return resident().pixels([e.image for e in examples]), torch.tensor([e.label for e in examples])
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def accuracy(adapter: Adapter, seed: int, style: str, split: Split, count: int | None = None) -> float:
     """On the first ``count`` images that the style's client holds back."""
     pixels, labels = (part[:count] for part in _examples(seed, style, split))
