@@ -15,7 +15,7 @@ from train.merging.means import scaled_mean
 SEED: Final = 10
 RATES: Final = (1e-3, 3e-3, 1e-2)
 FACTORS: Final = (0.3, 0.5, 1.0, 1.5, 2.0, 3.0)
-ANCHORED: Final = ((0.02, 40), (0.05, 40), (0.15, 40))
+ANCHORED: Final = ((0.05, 40), (0.15, 40))
 """Learning rates and steps of the coefficients."""
 Scores = Mapping[str, Mapping[str, float]]  # of every left-out style: candidate → accuracy on it
 
