@@ -15,10 +15,10 @@ from safetensors.torch import load_file, save_file
 
 from adapters_store.paths import PROJECT_ROOT
 from train.merge import main
-from train.merging.adapter_files import AdapterFile
 from train.merging.ataf import fused
-from train.merging.checkpoints import INDEX, WHOLE
-from train.merging.output_folder import output_folder
+from train.merging.command.adapter_files import AdapterFile
+from train.merging.command.checkpoints import INDEX, WHOLE
+from train.merging.command.output_folder import output_folder
 from train.models.clip import ResidentClip
 from train.models.lora import LoraOptions, lora_files
 from train.models.vision_lora import VisionLoraOptions, initial_vision_lora, vision_lora_files

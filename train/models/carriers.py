@@ -9,9 +9,9 @@ from torch import Tensor
 from train.data import Example
 from train.lowrank import Factors
 from train.merging.adapter import A, Adapter
-from train.merging.answers import answer_logits
 from train.methods.base import Artefact, Personal
 from train.models.answer_gradients import answer_gradients
+from train.models.answers import answer_logits
 from train.models.captions import Captions
 from train.models.connected import mllm_artefact
 from train.models.lora import LoraOptions, LoraPersonal, adapt_, initial_lora

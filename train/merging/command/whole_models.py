@@ -18,9 +18,9 @@ from torch import Tensor
 
 from train.merging.adapter import Computed
 from train.merging.ataf import fused
-from train.merging.checkpoints import INDEX, Checkpoint, write_tensors
+from train.merging.command.checkpoints import INDEX, Checkpoint, write_tensors
+from train.merging.command.options import MergeOptions
 from train.merging.dare import dare_streamed
-from train.merging.options import MergeOptions
 from train.merging.selection import kept_masks
 from train.merging.ties import ties_streamed
 from train.tensors import Schema, generator

@@ -12,10 +12,10 @@ from train.data import Example
 from train.data.anchors import AnchorOptions, Family, anchors
 from train.lowrank import Factors
 from train.merging.adapter import Adapter, write_adapter
-from train.merging.answers import answer_logits, delta_gradients, factor_gradients
 from train.merging.ataf import ataf
 from train.merging.ataf_alpha import choose_alpha
-from train.merging.options import MergeOptions
+from train.merging.command.options import MergeOptions
+from train.models.answers import answer_logits, delta_gradients, factor_gradients
 from train.models.clip import ResidentClip
 from train.models.mllm import Mllm
 from train.models.vision_lora import alignment_gradients

@@ -8,10 +8,10 @@ import torch
 from train.lowrank import Factors, dense_recompressed
 from train.merging.adapter import Adapter, Computed, Recompressed
 from train.merging.ataf import ataf
+from train.merging.command.options import MergeOptions
 from train.merging.dare import dare
 from train.merging.knots import knots
 from train.merging.means import exact_mean, factor_mean, scaled_mean
-from train.merging.options import MergeOptions
 from train.merging.pruning import (
     delta_magnitude_saliency,
     delta_random_saliency,

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from train.merging.adapter_files import CONFIG, WEIGHTS, AdapterFile, is_adapter, write_peft
+from train.merging.command.adapter_files import CONFIG, WEIGHTS, AdapterFile, is_adapter, write_peft
 from train.tensors import Tensors
 
 

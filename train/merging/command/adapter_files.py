@@ -13,7 +13,7 @@ from torch.nn.functional import pad
 
 from train.lowrank import Factors
 from train.merging.adapter import A, B, Computed, in_file_order, read_adapter
-from train.merging.checkpoints import Checkpoint, write_tensors
+from train.merging.command.checkpoints import Checkpoint, write_tensors
 from train.tensors import Schema
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"

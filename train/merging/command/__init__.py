@@ -1,0 +1,1 @@
+"""What ``python -m train.merge`` is made of: files in, a merge, files out."""
