@@ -20,8 +20,8 @@ from train.merging.robust import robust_merge
 from train.merging.sap import saliency, sap, sap_delta
 from train.merging.selection import Scope
 from train.merging.ties import ties
+from train.models.alignment_gradients import alignment_gradients
 from train.models.captions import Captions
-from train.models.vision_lora import alignment_gradients
 from train.tensors import derive_seed, generator
 
 Way = Callable[["Clients"], Adapter]

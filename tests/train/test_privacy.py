@@ -68,21 +68,6 @@ def test_example_gradients_are_those_of_single_backward_passes(model: tuple[Pers
             torch.testing.assert_close(found[i], true, rtol=1e-4, atol=1e-6)
 
 
-def test_a_loras_example_gradients_are_too(clip: ResidentClip) -> None:
-    data = build(config("sap").data, 0)[0]
-    method, info = build_method(config("sap").method), ClientInfo.of(data)
-    random = torch.Generator().manual_seed(0)
-    start = {n: t + 0.02 * torch.randn(t.shape, generator=random) for n, t in method.initial(clip, [info], 0).items()}
-    personal = method.build(clip, info, start, TURN)
-    prepared = personal.prepare(data.train)
-    together = example_gradients(
-        personal.outputs(prepared, [0, 1]).extras["losses"], list(personal.parameters.values())
-    )
-    for row in (0, 1):
-        for found, true in zip(together, alone(personal, prepared, row), strict=True):
-            torch.testing.assert_close(found[row], true, rtol=1e-3, atol=1e-6)
-
-
 def test_an_example_moves_the_sum_by_no_more_than_the_norm_of_all_parameters_together(
     model: tuple[Personal, Any, int],
 ) -> None:

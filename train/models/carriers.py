@@ -10,6 +10,7 @@ from train.data import Example
 from train.lowrank import Factors
 from train.merging.adapter import A, Adapter
 from train.methods.base import Artefact, Personal
+from train.models.alignment_gradients import alignment_gradients
 from train.models.answer_gradients import answer_gradients
 from train.models.answers import answer_logits
 from train.models.captions import Captions
@@ -18,7 +19,6 @@ from train.models.lora import LoraOptions, LoraPersonal, adapt_, initial_lora
 from train.models.vision_lora import (
     VisionLoraOptions,
     VisionLoraPersonal,
-    alignment_gradients,
     initial_vision_lora,
     vision_lora_artefact,
 )

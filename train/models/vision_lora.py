@@ -1,4 +1,4 @@
-"""LoRA on the vision tower of the resident CLIP: a client's training, its files, and SAP's alignment gradients.
+"""LoRA on the vision tower of the resident CLIP: a client's training, and its files.
 
 Letters: n examples, B rows of a batch, C classes, D joint embedding width, r rank.
 """
@@ -6,15 +6,13 @@ Letters: n examples, B rows of a batch, C classes, D joint embedding width, r ra
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, overload
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from adapters_store.personal.adapted_tower import Delta
-from adapters_store.personal.clip import Clip
 from adapters_store.personal.heads import TextHead
 from adapters_store.personal.prompt import CLASS_FIELD
 from adapters_store.personal.vision_lora import (
@@ -29,8 +27,7 @@ from adapters_store.personal.vision_lora import (
     weight_of,
 )
 from train.data import Example
-from train.lowrank import Factors
-from train.merging.adapter import A, read_adapter
+from train.merging.adapter import A
 from train.methods.base import Artefact, Outputs
 from train.models.augment import crop_flip
 from train.models.clip import ResidentClip
@@ -39,7 +36,6 @@ from train.tensors import Tensors, generator, to_bytes
 
 Target = Literal["in_proj", "out_proj", "c_fc", "c_proj"]
 ENDS: dict[Target, str] = dict(zip(("in_proj", "out_proj", "c_fc", "c_proj"), LINEARS, strict=True))
-ANCHORS_AT_ONCE = 16  # bounds the activations kept: measured, 2.5 GiB over a ViT-B/16
 
 
 class VisionLoraOptions(BaseModel):
@@ -188,57 +184,6 @@ def target_modules(tensors: Tensors) -> str:
     names = {name.rpartition(".lora_")[0].removesuffix(".base_layer.out_proj") for name in tensors}
     ends = sorted({name.removeprefix(PREFIX).split(".", 3)[3].replace(".", r"\.") for name in names})
     return rf"visual\.transformer\.resblocks\.\d+\.({'|'.join(ends)})"
-
-
-def alignment_loss(clip: Clip, deltas: Mapping[str, Delta], pixels: Tensor, texts: Tensor) -> Tensor:
-    """L_align = mean(1 − cos(V, T)) over images (n, 3, size, size) and the features (n, D) of their captions."""
-    return 1 - (image_features(clip, deltas, pixels) * texts).sum(-1).mean()
-
-
-@overload
-def alignment_gradients(
-    resident: ResidentClip, tensors: Tensors, scale: float, anchors: Sequence[Example], space: Literal["factors"]
-) -> dict[str, Factors]: ...
-@overload
-def alignment_gradients(
-    resident: ResidentClip, tensors: Tensors, scale: float, anchors: Sequence[Example], space: Literal["delta"]
-) -> dict[str, Tensor]: ...
-def alignment_gradients(
-    resident: ResidentClip,
-    tensors: Tensors,
-    scale: float,
-    anchors: Sequence[Example],
-    space: Literal["factors", "delta"],
-) -> dict[str, Factors] | dict[str, Tensor]:
-    """Gradients of SAP's L_align over the anchors' images and captions (``answer``), METHODS §5.
-
-    By module, as ``read_adapter`` names them: of the factors (B, A) that it gives, or of each dense BA (d_out, d_in).
-    """
-    adapter = read_adapter({name: tensor.to(resident.device) for name, tensor in tensors.items()}, scale)
-    check_vision_fit(resident.clip, {weight_of(module): factors for module, factors in adapter.items()})
-    if space == "delta":
-        dense = {module: (b @ a).requires_grad_() for module, (b, a) in adapter.items()}
-        _backward(resident, dense, anchors)
-        return {module: _gradient(delta) for module, delta in dense.items()}
-    leaves = {module: (b.clone().requires_grad_(), a.clone().requires_grad_()) for module, (b, a) in adapter.items()}
-    _backward(resident, leaves, anchors)
-    return {module: (_gradient(b), _gradient(a)) for module, (b, a) in leaves.items()}
-
-
-def _backward(resident: ResidentClip, leaves: Mapping[str, Delta], anchors: Sequence[Example]) -> None:
-    """Adds the gradients of L_align to the leaves, a few anchors at a time."""
-    deltas = {weight_of(module): delta for module, delta in leaves.items()}
-    for i in range(0, len(anchors), ANCHORS_AT_ONCE):
-        some = anchors[i : i + ANCHORS_AT_ONCE]
-        pixels = resident.pixels([anchor.image for anchor in some])
-        texts = resident.clip.text_features([anchor.answer for anchor in some])
-        loss = alignment_loss(resident.clip, deltas, pixels, texts) * (len(some) / len(anchors))
-        torch.autograd.backward(loss)
-
-
-def _gradient(leaf: Tensor) -> Tensor:
-    assert leaf.grad is not None
-    return leaf.grad
 
 
 def _rank(tensors: Tensors) -> int:

@@ -13,8 +13,8 @@ from train.merging.adapter import read_adapter
 from train.merging.ataf import ataf
 from train.methods.base import ServerContext, Update
 from train.methods.one_shot import MERGED
+from train.models.alignment_gradients import alignment_gradients
 from train.models.captions import Captions
-from train.models.vision_lora import alignment_gradients
 from train.tensors import Tensors, generator
 
 ONE_SHOT = ["anchored", "ataf", "sap"]

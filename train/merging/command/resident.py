@@ -15,10 +15,10 @@ from train.merging.adapter import Adapter, write_adapter
 from train.merging.ataf import ataf
 from train.merging.ataf_alpha import choose_alpha
 from train.merging.command.options import MergeOptions
+from train.models.alignment_gradients import alignment_gradients
 from train.models.answers import answer_logits, delta_gradients, factor_gradients
 from train.models.clip import ResidentClip
 from train.models.mllm import Mllm
-from train.models.vision_lora import alignment_gradients
 
 Chosen = tuple[float, dict[float, float]]
 
