@@ -5,7 +5,7 @@ methods differ in (train/merging holds it as pure functions).
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 from torch import Tensor
@@ -27,6 +27,7 @@ MERGED = "merged."
 class OneShotOptions(MethodOptions):
     """Options of every one-shot method."""
 
+    weighting: Literal["uniform"] = Field("uniform", description="p_k = 1/K")
     family: Family = Field("clip", description="clip: LoRA on the vision tower; mllm: on the LLaVA's language model")
     lora: CarriedLora = Field(CarriedLora(), description="the adapters every client trains")
     rank: int | None = Field(
