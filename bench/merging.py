@@ -1,6 +1,6 @@
 """``python bench/merging.py MODE``: one-shot merges of LoRAs on the embedded CLIP, every style left out once.
 
-    tune     the clients' learning rate, factors of the baselines, the coefficients' rate; validation images of seed 10
+    tune     the clients' learning rate, factors of the baselines, the coefficients' rate; images of seed 10
     table    all merges over seeds 0 to 4 and eight left-out styles, with the poisoned client; pictures
     speed    SAP's merge of four clients on a CLIP of ViT-B/16's size
     experts  two LoRAs of the 4-bit LLaVA, tuned on different tasks and fused: ATAF beside the linear mean and TIES
@@ -31,6 +31,7 @@ from bench.prompt_study.progress import progress  # noqa: E402
 
 RESULTS: Final = ROOT / "bench" / "results"
 RUNS: Final = "merging_runs"
+POISONED: Final = 3  # seeds with a poisoned client
 DEEP: Final = 2  # seeds whose cells have other ratios, variants, anchors and lengths of training too
 
 

@@ -12,7 +12,7 @@ from bench.merging_study.ways import Clients, Tuned, anchored_mean, pruned, size
 from train.merging.adapter import Adapter
 from train.merging.means import exact_mean, factor_mean
 
-LEFT_OUT: Final = 3
+LEFT_OUT: Final = 2
 """Left-out styles of a seed: those that follow the poisoned one."""
 
 

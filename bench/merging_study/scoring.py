@@ -12,14 +12,14 @@ from train.merging.adapter import Adapter
 from train.models.vision_lora import zero_shot_text
 
 BATCH = 80
-Split = Literal["test", "val"]
+Split = Literal["test", "held back"]
 
 
 @cache
 def _examples(seed: int, style: str, split: Split) -> tuple[Tensor, Tensor]:
     """Pixels (n, 3, size, size) and labels (n,)."""
     client = data(seed)[style]
-    examples = client.test if split == "test" else client.val
+    examples = client.test if split == "test" else client.test + client.val
     return resident().pixels([e.image for e in examples]), torch.tensor([e.label for e in examples])
 
 

@@ -29,11 +29,11 @@ Way = Callable[["Clients"], Adapter]
 
 @dataclass(frozen=True)
 class Tuned:
-    """What validation images of another seed chose (``python bench/merging.py tune``)."""
+    """What images of another seed chose (``python bench/merging.py tune``)."""
 
     factors: Mapping[str, float]  # of the scaled mean and the baselines
     anchored_lr: float
-    anchored_steps: int
+    anchored_gain: float
 
 
 class Clients:
@@ -99,7 +99,7 @@ def anchored_mean(tuned: Tuned, *, corrupted: bool = True, count: int = 32, of_t
         found = captions(c.seed, count)
         parts = [exact_mean(c.adapters)] if of_the_mean else c.adapters
         loss = lambda adapter: found.loss(adapter, random)  # noqa: E731
-        return anchored(parts, loss, steps=tuned.anchored_steps, lr=tuned.anchored_lr)[0]
+        return anchored(parts, loss, lr=tuned.anchored_lr, gain=tuned.anchored_gain)[0]
 
     return way
 

@@ -32,12 +32,13 @@ def test_every_style_is_a_client() -> None:
 
 def test_what_a_left_out_style_is_given_was_chosen_on_the_others() -> None:
     plain = {name: {"1": 0.5, "2": 0.4} for name in BASELINES}
-    scores = {style: {**plain, "anchored": {"0.05/40": 0.5, "0.15/40": 0.4}} for style in STYLES}
-    scores["night"] = {**{name: {"1": 0.0, "2": 9.0} for name in BASELINES}, "anchored": {"0.05/40": 0, "0.15/40": 9}}
+    scores = {style: {**plain, "anchored": {"0.05/1": 0.5, "0.15/1.3": 0.4}} for style in STYLES}
+    scores["night"] = {**{name: {"1": 0.0, "2": 9.0} for name in BASELINES}, "anchored": {"0.05/1": 0, "0.15/1.3": 9}}
     assert tuning.chosen(scores, "night").factors == dict.fromkeys(BASELINES, 1.0)
     assert tuning.chosen(scores, "night").anchored_lr == 0.05
     assert tuning.chosen(scores, "sketch").factors == dict.fromkeys(BASELINES, 2.0)
-    assert tuning.chosen(scores, "sketch").anchored_lr == 0.15
+    sketch = tuning.chosen(scores, "sketch")
+    assert (sketch.anchored_lr, sketch.anchored_gain) == (0.15, 1.3)
 
 
 def test_controls_have_the_norm_of_what_they_stand_beside() -> None:

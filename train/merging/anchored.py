@@ -20,9 +20,13 @@ Loss = Callable[[Adapter], Tensor]
 
 
 def anchored(
-    adapters: Sequence[Adapter], loss: Loss, *, steps: int = 40, lr: float = 0.05
+    adapters: Sequence[Adapter], loss: Loss, *, steps: int = 40, lr: float = 0.05, gain: float = 1.0
 ) -> tuple[dict[str, Factors], Tensor]:
-    """The merge in float32, of rank Σ r_k, and its coefficients (K, L), layers in file order; Adam fits them."""
+    """The merge in float32, of rank Σ r_k, and its coefficients (K, L), layers in file order.
+
+    Adam fits them; then they are multiplied by ``gain``: anchors ask for less of the LoRAs than a style does which is
+    further from the base.
+    """
     layers = [(module, [(b.float(), a.float()) for b, a in factors]) for module, factors in together(adapters)]
     coefficients = torch.ones(len(adapters), len(layers), requires_grad=True)
     descent = torch.optim.Adam([coefficients], lr=lr)
@@ -30,7 +34,7 @@ def anchored(
         descent.zero_grad()
         torch.autograd.backward(loss(_merged(layers, coefficients)))
         descent.step()
-    found = coefficients.detach()
+    found = gain * coefficients.detach()
     return _merged(layers, found), found
 
 

@@ -21,6 +21,7 @@ class AnchoredOptions(OneShotOptions):
     family: Literal["clip"] = Field("clip", description="LoRA on the vision tower")
     steps: int = Field(40, ge=1, description="of Adam on the coefficients")
     lr: float = Field(0.05, gt=0, description="its learning rate; the coefficients start at 1, the exact mean")
+    gain: float = Field(1.0, gt=0, description="what the fitted coefficients are multiplied by")
     change: bool = Field(True, description="corrupt the anchors anew at every step")
 
 
@@ -32,6 +33,10 @@ class Anchored(OneShot):
         random = generator(seed, "corrupt") if self.options.change else None
         captions = Captions(model, self.anchors(seed))
         merged, _ = anchored(
-            adapters, lambda adapter: captions.loss(adapter, random), steps=self.options.steps, lr=self.options.lr
+            adapters,
+            lambda adapter: captions.loss(adapter, random),
+            steps=self.options.steps,
+            lr=self.options.lr,
+            gain=self.options.gain,
         )
         return merged
