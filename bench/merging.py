@@ -1,7 +1,9 @@
 """``python bench/merging.py MODE``: one-shot merges of LoRAs on the embedded CLIP, every style left out once.
 
     tune     the clients' learning rate, factors of the baselines, the coefficients' rate; images of seed 10
-    table    all merges over seeds 0 to 4 and eight left-out styles, with the poisoned client; pictures
+    table    all merges over seeds 0 to 4 and eight left-out styles
+    variants other ratios, options, anchors and lengths of training, over two of the seeds
+    poison   one client with all labels wrong, over three of the seeds
     speed    SAP's merge of four clients on a CLIP of ViT-B/16's size
     experts  two LoRAs of the 4-bit LLaVA, tuned on different tasks and fused: ATAF beside the linear mean and TIES
 
@@ -17,7 +19,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 ROOT = Path(__file__).resolve().parent.parent
 if sys.path and Path(sys.path[0]).resolve() == ROOT / "bench":
@@ -31,28 +33,26 @@ from bench.prompt_study.progress import progress  # noqa: E402
 
 RESULTS: Final = ROOT / "bench" / "results"
 RUNS: Final = "merging_runs"
-POISONED: Final = 3  # seeds with a poisoned client
-DEEP: Final = 2  # seeds whose cells have other ratios, variants, anchors and lengths of training too
+FEW, SOME = 2, 3  # seeds of variants, and of poison
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs the mode that the arguments name."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("mode", choices=("tune", "table", "speed", "experts"))
+    parser.add_argument("mode", choices=MODES)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4], help="(default: 0 1 2 3 4)")
     parser.add_argument("--styles", nargs="+", choices=STYLES, default=list(STYLES), help="to leave out (default: all)")
     parser.add_argument("--processes", type=int, default=2, help="at a time, one thread each (default: 2)")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results (default: bench/results)")
     options = parser.parse_args(argv)
     options.out.mkdir(parents=True, exist_ok=True)
-    {"tune": tune, "table": table, "speed": time_sap, "experts": fuse}[options.mode](options)
+    MODES[options.mode](options)
 
 
 def tune(options: argparse.Namespace) -> None:
     """What each left-out style is given was chosen on the others."""
     kept = options.out / RUNS
-    trainings = [Training(tuning.SEED, lr) for lr in tuning.RATES]
-    _all({training.name: (adapters, training, kept) for training in trainings}, options.processes, "clients")
+    _train(options, [Training(tuning.SEED, lr) for lr in tuning.RATES])
     lr, rates = tuning.client_rate(kept)
     jobs = {style: (tuning.candidates, style, lr, kept) for style in options.styles}
     scores = _all(jobs, options.processes, "tune")
@@ -62,30 +62,37 @@ def tune(options: argparse.Namespace) -> None:
 
 
 def table(options: argparse.Namespace) -> None:
-    """All cells, then the poisoned client of every seed."""
-    kept = options.out / RUNS
-    tuned = json.loads((options.out / "merging_tune.json").read_text())
-    lr, chosen = tuned["lr"], {style: tuning.Tuned(**values) for style, values in tuned["chosen"].items()}
-    deep = options.seeds[:DEEP]
-    trainings = [Training(seed, lr) for seed in options.seeds]
-    trainings += [Training(seed, lr, epochs) for seed in deep for epochs in cells.EPOCHS]
-    _all({training.name: (adapters, training, kept) for training in trainings}, options.processes, "clients")
-    jobs = {
-        (seed, style): (cells.play, seed, style, lr, chosen[style], kept, seed in deep)
-        for seed in options.seeds
-        for style in options.styles
-    }
-    found = _all(jobs, options.processes, "cells")
-    poisoned = _all(
-        {seed: (poison.play, seed, lr, chosen, kept) for seed in options.seeds}, options.processes, "poison"
-    )
-    by_seed = {seed: {style: found[seed, style] for style in options.styles} for seed in options.seeds}
-    figured = summary.summarise(by_seed)
-    measured = {"seeds": options.seeds, "lr": lr, **figured, "poisoned": poisoned}
-    _write(options, "table", measured)
+    """All merges."""
+    lr, _, _ = _tuned(options)
+    _train(options, [Training(seed, lr) for seed in options.seeds])
+    figured = summary.summarise(_cells(options, options.seeds, "main"))
+    _write(options, "table", {"seeds": options.seeds, "lr": lr, **figured})
     (options.out / "merging_table.md").write_text(summary.markdown(figured))
-    figures.draw(figured, options.out)
+    figures.draw_styles(figured["rows"], options.out / "merging_styles.png")
     print(summary.markdown(figured))
+
+
+def variants(options: argparse.Namespace) -> None:
+    """What was tried beside, with the table's merges on the same seeds."""
+    lr, _, _ = _tuned(options)
+    seeds = options.seeds[:FEW]
+    _train(options, [Training(seed, lr, epochs) for seed in seeds for epochs in (10, *cells.EPOCHS)])
+    main_cells, more = (_cells(options, seeds, part) for part in get_args(cells.Part))
+    both = {seed: {style: main_cells[seed][style] | more[seed][style] for style in options.styles} for seed in seeds}
+    figured = summary.summarise(both)
+    _write(options, "variants", {"seeds": seeds, "lr": lr, **figured})
+    (options.out / "merging_variants.md").write_text(summary.markdown(figured))
+    figures.draw_ratios(figured["rows"], options.out / "merging_ratios.png")
+    print(summary.markdown(figured))
+
+
+def poisoned(options: argparse.Namespace) -> None:
+    """One client whose labels are all wrong."""
+    lr, chosen, kept = _tuned(options)
+    seeds = options.seeds[:SOME]
+    found = _all({seed: (poison.play, seed, lr, chosen, kept) for seed in seeds}, options.processes, "poison")
+    _write(options, "poison", {"seeds": seeds, **poison.summarise(found)})
+    print(poison.markdown(found))
 
 
 def time_sap(options: argparse.Namespace) -> None:
@@ -103,6 +110,38 @@ def fuse(options: argparse.Namespace) -> None:
     _write(options, "experts", {"seeds": options.seeds, "tasks": list(experts.TASKS), **figured})
     (options.out / "merging_experts.md").write_text(experts.markdown(figured))
     print(experts.markdown(figured))
+
+
+MODES: Final[dict[str, Callable[[argparse.Namespace], None]]] = {
+    "tune": tune,
+    "table": table,
+    "variants": variants,
+    "poison": poisoned,
+    "speed": time_sap,
+    "experts": fuse,
+}
+
+
+def _tuned(options: argparse.Namespace) -> tuple[float, dict[str, tuning.Tuned], Path]:
+    """What ``tune`` chose: the clients' rate, and for every left-out style; and where finished parts are kept."""
+    found = json.loads((options.out / "merging_tune.json").read_text())
+    return found["lr"], {style: tuning.Tuned(**values) for style, values in found["chosen"].items()}, options.out / RUNS
+
+
+def _train(options: argparse.Namespace, trainings: Sequence[Training]) -> None:
+    jobs = {training.name: (adapters, training, options.out / RUNS) for training in trainings}
+    _all(jobs, options.processes, "clients")
+
+
+def _cells(options: argparse.Namespace, seeds: Sequence[int], part: str) -> dict[int, dict[str, dict[str, cells.Row]]]:
+    lr, chosen, kept = _tuned(options)
+    jobs = {
+        (seed, style): (cells.play, seed, style, lr, chosen[style], kept, part)
+        for seed in seeds
+        for style in options.styles
+    }
+    found = _all(jobs, options.processes, part)
+    return {seed: {style: found[seed, style] for style in options.styles} for seed in seeds}
 
 
 def _all(jobs: dict[Any, tuple[Callable[..., Any], ...]], processes: int, title: str) -> dict[Any, Any]:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import torch
 
@@ -33,6 +33,8 @@ RATIOS: Final = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99)
 EPOCHS: Final = (1, 3)
 SEEN: Final = 24  # images of every seen style
 Row = dict[str, float]
+Part = Literal["main", "variants"]
+"""Variants: other ratios, options, numbers of anchors and lengths of training, and what else was tried."""
 
 
 @dataclass
@@ -52,9 +54,9 @@ class Cell:
         return adapter
 
 
-def play(seed: int, left_out: str, lr: float, tuned: Tuned, kept: Path, deep: bool) -> dict[str, Row]:
-    """The rows of a cell, kept in a file; ``deep``: with other ratios, variants, anchors and lengths of training."""
-    path = kept / f"cell-{seed}-{left_out}{'-deep' if deep else ''}.json"
+def play(seed: int, left_out: str, lr: float, tuned: Tuned, kept: Path, part: Part) -> dict[str, Row]:
+    """The rows of a cell, kept in a file."""
+    path = kept / f"{part}-{seed}-{left_out}.json"
     if path.exists():
         found: dict[str, Row] = json.loads(path.read_text())
         return found
@@ -62,9 +64,10 @@ def play(seed: int, left_out: str, lr: float, tuned: Tuned, kept: Path, deep: bo
     trained = adapters(Training(seed, lr), kept)
     clients = Clients([trained[style] for style in STYLES if style != left_out], seed)
     cell = Cell(seed, left_out, {})
-    _main(cell, clients, tuned)
-    _alone(cell, trained)
-    if deep:
+    if part == "main":
+        _main(cell, clients, tuned)
+        _alone(cell, trained)
+    else:
         _ratios(cell, clients)
         _variants(cell, clients, tuned)
         for epochs in EPOCHS:

@@ -13,16 +13,27 @@ RATIOS: Final = {"0": 0.0, ".5": 0.5, ".8": 0.8, ".9": 0.9, ".95": 0.95, ".98": 
 BARS: Final = ("zero-shot", "FedAvg of factors", "exact mean", "SAP .95", "anchored")
 
 
-def draw(summary: Mapping[str, Any], folder: Path) -> None:
-    """``merging_ratios.png`` and ``merging_styles.png`` in the folder."""
+def draw_ratios(rows: Mapping[str, Any], path: Path) -> None:
+    """Accuracy on the left-out style over ρ, and over the length of local training."""
     figure = Figure(figsize=(11, 4), layout="constrained")
-    ratios, settings = figure.subplots(1, 2)
-    _ratios(ratios, summary["rows"])
-    _settings(settings, summary["rows"])
-    figure.savefig(folder / "merging_ratios.png", dpi=110)
+    ratios, lengths = figure.subplots(1, 2)
+    _ratios(ratios, rows)
+    _lengths(lengths, rows)
+    figure.savefig(path, dpi=110)
+
+
+def draw_styles(rows: Mapping[str, Any], path: Path) -> None:
+    """Accuracy on every style where it is left out."""
     figure = Figure(figsize=(11, 4), layout="constrained")
-    _styles(figure.subplots(), summary["rows"])
-    figure.savefig(folder / "merging_styles.png", dpi=110)
+    axes = figure.subplots()
+    width = 0.8 / len(BARS)
+    for i, name in enumerate(BARS):
+        places = [x + (i - (len(BARS) - 1) / 2) * width for x in range(len(STYLES))]
+        axes.bar(places, [100 * rows[name]["by_style"][style] for style in STYLES], width, label=name)
+    axes.set(ylabel="accuracy where left out, %")
+    axes.set_xticks(range(len(STYLES)), STYLES)
+    axes.legend(fontsize="small")
+    figure.savefig(path, dpi=110)
 
 
 def _ratios(axes: Axes, rows: Mapping[str, Any]) -> None:
@@ -49,22 +60,11 @@ def _ratios(axes: Axes, rows: Mapping[str, Any]) -> None:
     axes.legend(fontsize="small")
 
 
-def _settings(axes: Axes, rows: Mapping[str, Any]) -> None:
-    """How long clients trained, and how many anchors the server has."""
+def _lengths(axes: Axes, rows: Mapping[str, Any]) -> None:
+    """For how long the clients trained."""
     by_epochs = {name: [f"{name}, 1 epoch", f"{name}, 3 epochs", name] for name in ("exact mean", "SAP .95")}
     for name, shown in by_epochs.items():
         axes.plot(["1", "3", "10"], [100 * rows[row]["unseen"]["mean"] for row in shown], marker="o", label=name)
     axes.axhline(100 * rows["zero-shot"]["unseen"]["mean"], linestyle=":", color="black", label="zero-shot")
     axes.set(xlabel="local epochs", ylabel="accuracy on the left-out style, %")
-    axes.legend(fontsize="small")
-
-
-def _styles(axes: Axes, rows: Mapping[str, Any]) -> None:
-    """Every style where it is left out."""
-    width = 0.8 / len(BARS)
-    for i, name in enumerate(BARS):
-        places = [x + (i - (len(BARS) - 1) / 2) * width for x in range(len(STYLES))]
-        axes.bar(places, [100 * rows[name]["by_style"][style] for style in STYLES], width, label=name)
-    axes.set(ylabel="accuracy where left out, %")
-    axes.set_xticks(range(len(STYLES)), STYLES)
     axes.legend(fontsize="small")

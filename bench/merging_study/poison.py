@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from statistics import mean
 from typing import Any, Final
 
 import torch
@@ -62,3 +63,29 @@ def _moved(clean: Mapping[str, Adapter], poisoned: Mapping[str, Adapter]) -> flo
         for module, (b, a) in means[0].items()
     }
     return size(difference) / size(means[0])
+
+
+def summarise(found: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+    """Means over seeds and left-out styles of every merge by group, and every seed's own figures."""
+    cells = [cell for run in found.values() for cell in run["left_out"].values()]
+    means = {
+        name: {group: mean(cell[name][group] for cell in cells) for group in of_groups}
+        for name, of_groups in cells[0].items()
+    }
+    return {"mean": means, "by_seed": {str(seed): run for seed, run in found.items()}}
+
+
+def markdown(found: Mapping[int, Mapping[str, Any]]) -> str:
+    """Accuracy on the left-out style in per cent, and what the wrong labels did to their client and to the mean."""
+    means = summarise(found)["mean"]
+    lines = ["| merge | clean | one client poisoned | without that client |", "|---|---|---|---|"]
+    for name, of in means.items():
+        lines.append(f"| {name} | " + " | ".join(f"{100 * of[g]:.1f}" for g in ("clean", "poisoned", "without")) + " |")
+    own = [run["own_accuracy"] for run in found.values()]
+    clean, wrong = (100 * mean(one[group] for one in own) for group in ("clean", "poisoned"))
+    moved = mean(run["moved"] for run in found.values())
+    lines += [
+        "",
+        f"The client alone: {clean:.1f} with its labels, {wrong:.1f} with wrong ones; the mean moves by {moved:.2f} of its norm.",
+    ]
+    return "\n".join(lines) + "\n"
