@@ -84,8 +84,6 @@ def markdown(found: Mapping[int, Mapping[str, Any]]) -> str:
     own = [run["own_accuracy"] for run in found.values()]
     clean, wrong = (100 * mean(one[group] for one in own) for group in ("clean", "poisoned"))
     moved = mean(run["moved"] for run in found.values())
-    lines += [
-        "",
-        f"The client alone: {clean:.1f} with its labels, {wrong:.1f} with wrong ones; the mean moves by {moved:.2f} of its norm.",
-    ]
+    lines += ["", f"The client alone: {clean:.1f} with its labels, {wrong:.1f} with wrong ones."]
+    lines += [f"The exact mean of all moves by {moved:.2f} of its norm."]
     return "\n".join(lines) + "\n"
