@@ -126,7 +126,7 @@ def test_ataf_fuses_in_client_order_and_can_choose_its_share(clip: Any, tmp_path
 
 
 def test_anchored_merging_does_better_on_corrupted_anchors_than_the_mean(clip: Any, tmp_path: Path) -> None:
-    loop, _ = federation(config("anchored", method={"steps": 12, "lr": 0.2}), clip, tmp_path)
+    loop, _ = federation(config("anchored", method={"steps": 12, "lr": 0.2, "gain": 1.0}), clip, tmp_path)
     method: Any = loop.method
     sent = updates(method, clip, loop.clients)
     adapters = [read_adapter(update.tensors, method.options.lora.scale) for update in sent]
