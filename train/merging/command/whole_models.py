@@ -9,6 +9,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, Final
@@ -28,6 +29,8 @@ from train.tensors import Schema, generator
 Vectors = Sequence[Mapping[str, Tensor]]
 Stream = Iterator[tuple[str, Tensor]]
 LANGUAGE: Final = re.compile(r"(^|\.)(language_model|lm_head)\.")
+MULTIMODAL: Final = re.compile(r"(^|\.)language_model\.")
+"""A LLaVA has tensors named so; a text model may have an lm_head of its own, beside layers that are the model too."""
 COPIED: Final = {".json", ".jinja", ".model", ".txt"}
 """Of the first model's other files; weights in other formats would not be the merged ones."""
 
@@ -74,7 +77,7 @@ def _pruned(vectors: Vectors, options: MergeOptions, score: Callable[[int, str],
     def scores(k: int) -> Iterator[Tensor]:
         return (score(k, name) for name in vectors[k])
 
-    masks = [kept_masks(lambda k=k: scores(k), options.ratio, options.scope) for k in range(len(vectors))]  # type: ignore[misc]
+    masks = [kept_masks(partial(scores, k), options.ratio, options.scope) for k in range(len(vectors))]
     for name in vectors[0]:
         yield name, _mean_of(v[name] * next(mask) for v, mask in zip(vectors, masks, strict=True))
 
@@ -131,7 +134,7 @@ def merge_models(
 
 def shared(base: Checkpoint, models: Sequence[Checkpoint], language_only: bool) -> list[str]:
     """Floating tensors that all have in one shape, in the first model's order."""
-    language = language_only and any(LANGUAGE.search(name) for name in models[0])
+    language = language_only and any(MULTIMODAL.search(name) for name in models[0])
     return [
         name
         for name, (shape, dtype) in models[0].schema.items()
