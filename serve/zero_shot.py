@@ -1,4 +1,4 @@
-"""Answers over class names that come with the request: the base's own, without anything a client has learned.
+"""Answers over class names that come with the request: a vision tower's own, without what a prompt has learned.
 
 A learned prompt is not put before names it was not trained with: prompts fitted to one list of classes do worse on
 new ones than a fixed template (Zhou et al., CVPR 2022, Table 1: 63.2 % against 74.2 % over eleven data sets).

@@ -145,6 +145,9 @@ class RunConfig(_Section):
             raise ValueError(
                 f"federation.rounds: found {self.federation.rounds}; {method.name} talks once, 1 is allowed"
             )
+        drawn = self.federation.clients_per_round or self.data.clients
+        if method.clients and self.data.name not in ("folder", "instructions") and drawn != method.clients:
+            raise ValueError(f"data.clients: found {drawn} in a round; {method.name} allows {method.clients} exactly")
         if self.client.personal_steps and not method.fine_tunes:
             raise ValueError(
                 f"client.personal_steps: found {self.client.personal_steps}; {method.name} publishes what a client "

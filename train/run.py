@@ -61,17 +61,23 @@ class Run:
     def play(self) -> None:
         """Everything there is to do that is not done yet."""
         endings, shared = self._federate(self.method, self.folder)
-        local: dict[str, Ending] = {}
+        local: Mapping[str, Ending] = {}
         if "local" in self.config.evaluate.references:
-            # what a client reaches alone is, of a one-shot method, its personal version, unless that was made private
-            is_alone = self.method.one_shot and self.mechanism is None
-            local = endings if is_alone else self._federate(Local(self.method), self.folder / "local")[0]
+            local = self._alone(endings)
         if self.accelerator.is_main_process:
             logged = read_metrics(self.folder / "metrics.jsonl")
             costs = costs_of(self.config, self.mechanism, list(self.infos.values()), logged)
             results = self._results(endings, local, costs)
             if self.config.publish.enabled:
                 self._publish(endings, shared, results, costs.statements() if costs else {})
+
+    def _alone(self, endings: Mapping[str, Ending]) -> Mapping[str, Ending]:
+        """What every client reaches by itself: of a one-shot method its personal version, unless that was private."""
+        if not self.method.one_shot or self.mechanism is not None:
+            return self._federate(Local(self.method), self.folder / "local")[0]
+        logged = read_metrics(self.folder / "metrics.jsonl") if self.accelerator.is_main_process else []
+        trained, refused = ({line["client"] for line in logged if line["phase"] == p} for p in ("train", "refused"))
+        return {client: ending for client, ending in endings.items() if client in trained - refused}
 
     def _federate(self, method: Method[Any], folder: Path) -> tuple[dict[str, Ending], Artefact | None]:
         """The loop on the main process, its commands on the others, which get nothing back."""

@@ -1,5 +1,6 @@
 """One cell of the study: a seed and the style that is left out, with every merge scored on what it never saw."""
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -56,7 +57,8 @@ class Cell:
 
 def play(seed: int, left_out: str, lr: float, tuned: Tuned, kept: Path, part: Part) -> dict[str, Row]:
     """The rows of a cell, kept in a file."""
-    path = kept / f"{part}-{seed}-{left_out}.json"
+    told = hashlib.sha256(repr((lr, tuned)).encode()).hexdigest()[:8]  # another tuning is another cell
+    path = kept / f"{part}-{seed}-{left_out}-{told}.json"
     if path.exists():
         found: dict[str, Row] = json.loads(path.read_text())
         return found
@@ -72,7 +74,9 @@ def play(seed: int, left_out: str, lr: float, tuned: Tuned, kept: Path, part: Pa
         _variants(cell, clients, tuned)
         for epochs in EPOCHS:
             _epochs(cell, adapters(Training(seed, lr, epochs), kept), epochs)
-    path.write_text(json.dumps(cell.rows))
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(cell.rows))
+    partial.rename(path)
     return cell.rows
 
 

@@ -96,7 +96,9 @@ def _upload(seed: int, task: str, client: ClientData, model: Any, kept: Path) ->
         method = build_method(values.method)
         site = Site(model, method, {client.id: client}, {client.id: info}, values.client, seed)
         parcel = method.parcel(method.initial(model, [info], seed), info)
-        save_file(site.train(client.id, Turn("train", 1), parcel, None, timeout=3600).upload, path)
+        partial = path.with_suffix(".partial")
+        save_file(site.train(client.id, Turn("train", 1), parcel, None, timeout=3600).upload, partial)
+        partial.rename(path)
     return load_file(path)
 
 

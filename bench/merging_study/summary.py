@@ -5,14 +5,15 @@ from statistics import mean, stdev
 from typing import Any, Final
 
 from bench.merging_study.clients import STYLES
+from bench.merging_study.ways import BASELINES
 from bench.prompt_study.intervals import paired
 
 Cells = Mapping[int, Mapping[str, Mapping[str, Mapping[str, float]]]]  # seed → left-out style → merge → figures
 ALONE: Final = "alone: "
 COMPARED: Final = {
     "SAP .9": ("zero-shot", "exact mean", "SAP .9: scaled mean", "SAP .9: random mask"),
-    "SAP .95": ("zero-shot", "exact mean", "SAP .95: scaled mean", "SAP .95: random mask"),
-    "anchored": ("zero-shot", "exact mean", "scaled mean", "anchored: scaled mean", "anchored: random mask", "SAP .95"),
+    "SAP .95": ("zero-shot", "exact mean", *BASELINES, "SAP .95: scaled mean", "SAP .95: random mask"),
+    "anchored": ("zero-shot", "exact mean", *BASELINES, "anchored: scaled mean", "anchored: random mask", "SAP .95"),
     "exact mean": ("zero-shot", "FedAvg of factors"),
     "FedAvg of factors": ("zero-shot",),
 }

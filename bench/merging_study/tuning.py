@@ -1,4 +1,8 @@
-"""What is tuned, on images of another seed than those of the table, and never on the style that is left out."""
+"""What is tuned, on images of another seed than those of the table.
+
+The clients' rate by how well each does in its own style; everything else for each left-out style by the other styles'
+scores where they are left out. What is shared: the left-out style's client of that seed is among those merged there.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -91,12 +91,12 @@ def magnitude(ratio: float) -> Way:
     return lambda c: exact_mean([prune(a, magnitude_saliency(a), ratio) for a in c.adapters])
 
 
-def anchored_mean(tuned: Tuned, *, corrupted: bool = True, count: int = 32, of_the_mean: bool = False) -> Way:
+def anchored_mean(tuned: Tuned, *, corrupted: bool = True, of_the_mean: bool = False) -> Way:
     """Anchored merging; ``of_the_mean``: one coefficient a layer, for all clients alike."""
 
     def way(c: Clients) -> Adapter:
         random = generator(c.seed, "corrupt") if corrupted else None
-        found = captions(c.seed, count)
+        found = captions(c.seed, 32)
         parts = [exact_mean(c.adapters)] if of_the_mean else c.adapters
         loss = lambda adapter: found.loss(adapter, random)  # noqa: E731
         return anchored(parts, loss, lr=tuned.anchored_lr, gain=tuned.anchored_gain)[0]

@@ -1,12 +1,13 @@
 """A LoRA adapter as merging sees it: the factors (B, A) of every module, from and to the tensors of PEFT's file."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from train.lowrank import Factors
+from train.lowrank import Factors, product_norm
 from train.tensors import Tensors
 
 Adapter = Mapping[str, Factors]
@@ -24,6 +25,14 @@ class Recompressed(dict[str, Factors]):
         self.errors: dict[str, float] = {}
         for module, (factors, error) in modules:
             self[module], self.errors[module] = factors, error
+
+    @property
+    def error(self) -> float:
+        """The same over all modules together: a best approximation stands at right angles to what it leaves out."""
+        kept = {module: product_norm(*factors) ** 2 for module, factors in self.items()}
+        whole = {module: kept[module] / (1 - error**2) if error < 1 else 0.0 for module, error in self.errors.items()}
+        total = sum(whole.values())
+        return math.sqrt((total - sum(kept.values())) / total) if total > sum(kept.values()) else 0.0
 
 
 class Computed(Mapping[str, T]):

@@ -16,6 +16,9 @@ Rescale = Literal["none", "norm", "robust"]
 ``robust.py``), ‖row‖₁ before masking over ‖row‖₁ after it, for rows of A, put on B's columns, or for rows of ΔW.
 What is masked to zero stays zero."""
 
+Space = Literal["factors", "delta"]
+"""What is masked: A and B, or their product ΔW."""
+
 V = TypeVar("V", Tensor, Factors)
 
 

@@ -25,6 +25,7 @@ class ATAFOptions(OneShotOptions):
 
 class ATAF(OneShot):
     name: ClassVar[str] = "ataf"
+    clients: ClassVar[int | None] = 2
     options: ATAFOptions
 
     def merge(self, model: Any, adapters: Sequence[Adapter], updates: Sequence[Update], seed: int) -> Adapter:

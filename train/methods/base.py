@@ -130,6 +130,7 @@ class Method(Generic[Model]):
     trust: ClassVar[Trust]
     fine_tunes: ClassVar[bool] = True  # whether personal steps make the personal version; else it is what trained last
     one_shot: ClassVar[bool] = False  # whether clients talk once: one round
+    clients: ClassVar[int | None] = None  # how many there must be; any number where None
     options: MethodOptions
 
     def __init__(self, options: Any) -> None:

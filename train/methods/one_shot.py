@@ -7,21 +7,24 @@ methods differ in (train/merging holds it as pure functions).
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
+import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
 from adapters_store.manifest import Trust
 from train.data import Example
-from train.data.anchors import AnchorOptions, anchors
-from train.merging.adapter import Adapter, read_adapter, write_adapter
+from train.data.anchors import AnchorOptions, Family, anchors
+from train.merging.adapter import Adapter, Recompressed, read_adapter, write_adapter
 from train.merging.means import exact_mean, recompress, total_norm
 from train.methods.base import Artefact, ClientInfo, Method, MethodOptions, Personal, ServerContext, Turn, Update
-from train.models.carriers import CARRIERS, CarriedLora, Family
+from train.models.carriers import CARRIERS, CarriedLora
 from train.models.lora import WEIGHTS
 from train.tensors import Tensors, from_bytes
 
-MERGED = "merged."
-"""Begins the names of the server's tensors once they are the merge."""
+MERGED, PART = "merged.", "took_part."
+"""Begin the names of the server's tensors once they are the merge, and of those that say whose LoRAs are in it."""
+ERROR = "recompression_error"
+"""Name of ‖merge at its rank − merge‖_F / ‖merge‖_F among them."""
 
 
 class OneShotOptions(MethodOptions):
@@ -36,8 +39,13 @@ class OneShotOptions(MethodOptions):
     anchors: AnchorOptions = Field(AnchorOptions(), description="the server's public image–text pairs")
 
     @model_validator(mode="after")
-    def _linears_of_the_family(self) -> "OneShotOptions":
-        CARRIERS[self.family](self.lora)
+    def _fits_family(self) -> "OneShotOptions":
+        allowed = CARRIERS[self.family].linears
+        for name in self.lora.targets or ():
+            if allowed and name not in allowed:
+                raise ValueError(f"method.lora.targets: found {name!r}, family {self.family} has {', '.join(allowed)}")
+        if self.family == "clip" and self.anchors.tasks != ("caption",):
+            raise ValueError(f"method.anchors.tasks: found {list(self.anchors.tasks)}, family clip allows ['caption']")
         return self
 
 
@@ -76,34 +84,43 @@ class OneShot(Method[Any]):
         scale = self.options.lora.scale
         adapters = [read_adapter(update.tensors, scale) for update in updates]
         merged = self.merge(context.model, adapters, updates, context.seed)
-        if self.options.rank is not None:
+        if self.options.rank is not None and not isinstance(merged, Recompressed):
             merged = recompress(merged, self.options.rank)
+        error = merged.error if isinstance(merged, Recompressed) else 0.0
         unscaled = write_adapter({module: (b / scale, a) for module, (b, a) in merged.items()})
-        return {MERGED + name: tensor for name, tensor in unscaled.items()}
+        return {
+            **{MERGED + name: tensor for name, tensor in unscaled.items()},
+            **{PART + update.client: torch.ones(()) for update in updates},
+            ERROR: torch.tensor(error),
+        }
 
     def diagnose(self, state: Tensors, updates: Sequence[Update]) -> dict[str, float]:
-        """``kept_norm``: ‖merge‖_F over that of the exact mean; ``rank`` of the merge."""
+        """``kept_norm``: ‖merge‖_F over that of the exact mean; ``rank`` of the merge, and what it leaves out."""
         scale = self.options.lora.scale
-        merged = read_adapter(_unmarked(state), scale)
+        merged = read_adapter(_merge_in(state), scale)
         mean = exact_mean([read_adapter(update.tensors, scale) for update in updates])
         rank = max(a.shape[0] for _, a in merged.values())
         norm = total_norm(mean)
-        return {"kept_norm": total_norm(merged) / norm if norm else 0.0, "rank": float(rank)}
+        kept = total_norm(merged) / norm if norm else 0.0
+        return {"kept_norm": kept, "rank": float(rank), ERROR: float(state[ERROR])}
 
     def parcel(self, state: Tensors, client: ClientInfo) -> Tensors:
-        """The start for everybody; nothing once there is a merge."""
-        return {name: tensor for name, tensor in state.items() if not name.startswith(MERGED)}
+        """The start for everybody; once there is a merge, nothing for whose LoRA is in it, the merge for others."""
+        return {} if PART + client.id in state else _merge_in(state)
 
     def publish(self, model: Any, client: ClientInfo, state: Tensors) -> Artefact:
         return self.carrier.artefact("personal", model, client.class_names, state)
 
     def publish_global(self, model: Any, clients: Sequence[ClientInfo], state: Tensors) -> Artefact:
         every_class = tuple(dict.fromkeys(name for client in clients for name in client.class_names))
-        return self.carrier.artefact("global", model, every_class, _unmarked(state))
+        return self.carrier.artefact("global", model, every_class, _merge_in(state))
 
     def restore(self, files: Mapping[str, bytes]) -> Tensors:
         return from_bytes(files[WEIGHTS])
 
 
-def _unmarked(state: Mapping[str, Tensor]) -> Tensors:
-    return {name.removeprefix(MERGED): tensor for name, tensor in state.items()}
+def _merge_in(state: Mapping[str, Tensor]) -> Tensors:
+    """The merge; before there is one, the start."""
+    if ERROR not in state:
+        return dict(state)
+    return {name.removeprefix(MERGED): tensor for name, tensor in state.items() if name.startswith(MERGED)}

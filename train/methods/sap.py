@@ -11,12 +11,11 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from train.merging.adapter import Adapter
-from train.merging.pruning import Rescale
+from train.merging.pruning import Rescale, Space
 from train.merging.sap import RATIO, sap, sap_delta
 from train.merging.selection import Scope
 from train.methods.base import Update
 from train.methods.one_shot import OneShot, OneShotOptions
-from train.models.carriers import Space
 
 
 class SAPOptions(OneShotOptions):

@@ -68,4 +68,4 @@ def _backward(resident: ResidentClip, leaves: Mapping[str, Delta], anchors: Sequ
 
 def _gradient(leaf: Tensor) -> Tensor:
     assert leaf.grad is not None
-    return leaf.grad
+    return leaf.grad.cpu()  # where the adapters are

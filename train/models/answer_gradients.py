@@ -67,7 +67,7 @@ def _gatherer(found: dict[str, Tensor], name: str) -> Any:
         given = inputs[0].detach().flatten(0, -2).float()
 
         def add(gradient: Tensor) -> None:
-            product = gradient.flatten(0, -2).float().T @ given
+            product = (gradient.flatten(0, -2).float().T @ given).cpu()  # where the adapters are
             found[name] = found[name] + product if name in found else product
 
         output.register_hook(add)

@@ -1,14 +1,16 @@
 """What carries a one-shot method's LoRA, behind one surface: CLIP's vision tower, or the LLaVA's language model."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal, Protocol
+from typing import Any, ClassVar, Final, Literal, Protocol, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from train.data import Example
+from train.data.anchors import Family
 from train.lowrank import Factors
 from train.merging.adapter import A, Adapter
+from train.merging.pruning import Space
 from train.methods.base import Artefact, Personal
 from train.models.alignment_gradients import alignment_gradients
 from train.models.answer_gradients import answer_gradients
@@ -17,6 +19,7 @@ from train.models.captions import Captions
 from train.models.connected import mllm_artefact
 from train.models.lora import LoraOptions, LoraPersonal, adapt_, initial_lora
 from train.models.vision_lora import (
+    Target,
     VisionLoraOptions,
     VisionLoraPersonal,
     initial_vision_lora,
@@ -24,8 +27,6 @@ from train.models.vision_lora import (
 )
 from train.tensors import Tensors
 
-Family = Literal["clip", "mllm"]
-Space = Literal["factors", "delta"]
 Gradients = Mapping[str, Factors] | Mapping[str, Tensor]
 
 
@@ -49,10 +50,15 @@ class CarriedLora(BaseModel):
 
 
 class Carrier(Protocol):
-    """One family's LoRA. Tensors have PEFT's names; their scale is the options', their rank may be any."""
+    """One family's LoRA. Tensors have PEFT's names; their scale is the options', their rank may be any.
+
+    ``linears``: which there are in a layer; none where that depends on the base.
+    """
+
+    linears: ClassVar[tuple[str, ...]]
 
     def __init__(self, lora: CarriedLora) -> None:
-        """Raises ValueError where the linears are not this family's."""
+        """The LoRA that clients train."""
 
     def initial(self, model: Any, seed: int) -> Tensors:
         """A LoRA that leaves the base as it is."""
@@ -74,6 +80,8 @@ class Carrier(Protocol):
 
 class VisionTower:
     """LoRA on CLIP's vision tower; classes are named by the zero-shot template."""
+
+    linears: ClassVar[tuple[str, ...]] = get_args(Target)
 
     def __init__(self, lora: CarriedLora) -> None:
         self.options = VisionLoraOptions.model_validate(lora.model_dump(exclude_none=True))
@@ -98,6 +106,8 @@ class VisionTower:
 
 class LanguageModel:
     """LoRA on the LLaVA's language model."""
+
+    linears: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, lora: CarriedLora) -> None:
         self.options = LoraOptions.model_validate(lora.model_dump(exclude_none=True))

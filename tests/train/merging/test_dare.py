@@ -41,15 +41,6 @@ def test_the_expectation_is_the_exact_mean() -> None:
         assert bool((error < 4.5 * drawn.std(dim=0) / 300**0.5).all())
 
 
-def test_election_is_the_disjoint_mean_of_what_stays() -> None:
-    vectors = [{"w": torch.tensor([[value, -value]])} for value in (1.0, 2.0, -4.0)]
-    for seed in range(20):
-        ((_, merged),) = dare_streamed(vectors, seed, 0.5, election=True)
-        assert abs(float(merged[0, 0])) in (0.0, 2.0, 3.0, 4.0, 8.0)  # 2 τ_k alone, or the mean of the positive two
-    ((_, merged),) = dare_streamed(vectors, 0, 0.0, election=True)
-    assert merged.tolist() == [[-4.0, 4.0]]
-
-
 def test_seeds_decide_and_nothing_dropped_is_the_mean() -> None:
     first, again, other = (dare(CLIENTS, rank=4, seed=seed) for seed in (1, 1, 2))
     assert all(torch.equal(first[m][side], again[m][side]) for m in first for side in (0, 1))
