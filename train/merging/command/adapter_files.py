@@ -13,29 +13,12 @@ from torch.nn.functional import pad
 
 from train.lowrank import Factors
 from train.merging.adapter import A, B, Computed, in_file_order, read_adapter
+from train.merging.command.adapter_config import CONFIG, PREFIX, WEIGHTS, merged_config, peft_folder, read_config
 from train.merging.command.checkpoints import Checkpoint, write_tensors
 from train.tensors import Schema
 
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-PREFIX: Final = "base_model.model."
 NAMED: Final = re.compile(r"\.lora_([AB])(?:\.default)?(?:\.weight)?$")
 """A factor's name ends so in PEFT's files and in its state dicts."""
-
-MORE_THAN_LORA: Final = (
-    "use_dora",
-    "use_qalora",
-    "use_bdlora",
-    "lora_bias",
-    "fan_in_fan_out",
-    "modules_to_save",
-    "target_parameters",
-    "trainable_token_indices",
-    "layer_replication",
-)
-INSIDE_ATTENTION: Final = ".base_layer.out_proj"
-"""PEFT names the attention as a whole where it adapts torch's attention, whose out_proj it holds by this name."""
-OTHER_BASE: Final = ("pissa", "olora", "corda", "loftq")
-"""Starts of LoRA that subtract it from the base, so that BA is no change of the base's weights."""
 
 
 class AdapterFile(Computed[Factors]):
@@ -45,10 +28,10 @@ class AdapterFile(Computed[Factors]):
     """
 
     def __init__(self, path: Path) -> None:
-        peft = (path / CONFIG).is_file()
+        folder = peft_folder(path)
         self.path = path
-        self.config: dict[str, Any] = _config(path / CONFIG) if peft else {}
-        self.tensors = Checkpoint(path / WEIGHTS if peft else path)
+        self.config: dict[str, Any] = read_config(folder / CONFIG) if folder else {}
+        self.tensors = Checkpoint(folder / WEIGHTS if folder else path)
         self.stored = {_in_file(name): name for name in self.tensors}
         if len(self.stored) < len(self.tensors):
             raise ValueError(f"{path}: holds a factor twice, under two of its names")
@@ -58,6 +41,8 @@ class AdapterFile(Computed[Factors]):
         super().__init__(in_file_order({name.removesuffix(A) for name in self.stored if name.endswith(A)}), self._read)
         for module in {name.removesuffix(B) for name in self.stored if name.endswith(B)} - {*self.names}:
             raise ValueError(f"{path}: {module} has lora_B but no lora_A")
+        if not self.names:
+            raise ValueError(f"{path}: holds no tensors, an adapter has at least one lora_A and lora_B")
 
     @property
     def rank(self) -> int:
@@ -91,7 +76,7 @@ class AdapterFile(Computed[Factors]):
 
 def is_adapter(path: Path) -> bool:
     """Whether a path that exists holds a LoRA adapter rather than a model's weights."""
-    return (path / CONFIG).is_file() or any(NAMED.search(name) for name in Checkpoint(path))
+    return peft_folder(path) is not None or any(NAMED.search(name) for name in Checkpoint(path))
 
 
 def write_peft(
@@ -109,20 +94,7 @@ def write_peft(
         d_out, d_in = like.shape(module)
         schema |= {module + A: ((rank, d_in), dtype), module + B: ((d_out, rank), dtype)}
     write_tensors(folder / WEIGHTS, schema, _padded(modules, rank), {"format": "pt"})
-    config = {
-        "peft_type": "LORA",
-        "target_modules": sorted({m.removeprefix(PREFIX).removesuffix(INSIDE_ATTENTION) for m in like.names}),
-        "bias": "none",
-        **like.config,
-        "r": rank,
-        "lora_alpha": rank,
-        "rank_pattern": {},
-        "alpha_pattern": {},
-        "use_rslora": False,
-        "lora_dropout": 0.0,
-        "inference_mode": True,
-    }
-    config["base_model_name_or_path"] = base or config.get("base_model_name_or_path")
+    config = merged_config(like.config, like.names, rank, base)
     (folder / CONFIG).write_text(json.dumps(config, indent=2, sort_keys=True))
 
 
@@ -137,20 +109,3 @@ def _in_file(name: str) -> str:
     """The name as in PEFT's file, where the factor may have been saved under another of its names."""
     found = NAMED.search(name)
     return PREFIX + name[: found.start()].removeprefix(PREFIX) + f".lora_{found[1]}.weight" if found else name
-
-
-def _config(path: Path) -> dict[str, Any]:
-    try:
-        config = json.loads(path.read_text())
-    except ValueError as error:
-        raise ValueError(f"{path}: is not JSON ({error})") from None
-    if not isinstance(config, dict) or config.get("peft_type") != "LORA":
-        raise ValueError(f"{path}: is no LoRA's configuration; peft_type must be 'LORA'")
-    for key in MORE_THAN_LORA:
-        if config.get(key):
-            raise ValueError(f"{path}: {key} is {config[key]!r}; merging takes plain LoRA, where it is not set")
-    if str(config.get("init_lora_weights")).startswith(OTHER_BASE):
-        raise ValueError(f"{path}: init_lora_weights is {config['init_lora_weights']!r}, which changes the base itself")
-    if not isinstance(config.get("lora_alpha"), (int, float)):
-        raise ValueError(f"{path}: lora_alpha is {config.get('lora_alpha')!r}, a number is needed")
-    return config

@@ -9,7 +9,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from train.merging.command.adapter_files import CONFIG, WEIGHTS, AdapterFile, is_adapter, write_peft
+from train.merging.command.adapter_config import CONFIG, WEIGHTS
+from train.merging.command.adapter_files import AdapterFile, is_adapter, write_peft
 from train.tensors import Tensors
 
 
@@ -43,6 +44,12 @@ def delta(adapter: AdapterFile, module: str) -> Tensor:
     return b @ a
 
 
+def delta_of(model: Any, module: str) -> Tensor:
+    """PEFT's own product of the factors."""
+    product: Tensor = model.base_model.get_submodule(f"model.{module}").get_delta_weight("default")
+    return product
+
+
 @pytest.mark.parametrize(
     "config",
     [
@@ -62,9 +69,9 @@ def test_updates_are_pefts_and_a_written_folder_loads(config: dict[str, Any], tm
     write_peft(tmp_path / "b", adapter, adapter.rank + 1, adapter.items(), base="small")
     loaded = PeftModel.from_pretrained(Small(), tmp_path / "b")
     for module in ("first", "second"):
-        wanted = getattr(model.base_model.model, module).get_delta_weight("default")
+        wanted = delta_of(model, module)
         torch.testing.assert_close(delta(adapter, module), wanted)
-        torch.testing.assert_close(getattr(loaded.base_model.model, module).get_delta_weight("default"), wanted)
+        torch.testing.assert_close(delta_of(loaded, module), wanted)
     assert json.loads((tmp_path / "b" / CONFIG).read_text())["base_model_name_or_path"] == "small"
 
 
@@ -79,18 +86,46 @@ def test_a_bare_file_has_scale_one_whatever_its_names(tmp_path: Path) -> None:
             torch.testing.assert_close(delta(AdapterFile(tmp_path / "x.safetensors"), "first"), b @ a)
 
 
+def test_weights_named_by_themselves_have_the_scale_of_the_config_beside_them(tmp_path: Path) -> None:
+    model = saved(tmp_path / "a", r=2, lora_alpha=5)
+    adapter = AdapterFile(tmp_path / "a" / WEIGHTS)
+    assert is_adapter(tmp_path / "a" / WEIGHTS)
+    torch.testing.assert_close(delta(adapter, "first"), delta_of(model, "first"))
+    (tmp_path / "a" / WEIGHTS).rename(tmp_path / "a" / "other.safetensors")  # which the config may not be about
+    bare = AdapterFile(tmp_path / "a" / "other.safetensors")
+    torch.testing.assert_close(2.5 * delta(bare, "first"), delta_of(model, "first"))
+
+
+def test_a_merges_config_says_nothing_that_is_not_known_to_be_true_of_it(tmp_path: Path) -> None:
+    saved(tmp_path / "a", r=2, lora_alpha=5, init_lora_weights="orthogonal", revision="v1")
+    adapter = AdapterFile(tmp_path / "a")
+    adapter.config |= {"of_a_later_peft": True, "task_type": "CAUSAL_LM"}
+    for base, revision in ((None, "v1"), ("small", None)):
+        (folder := tmp_path / str(base)).mkdir()
+        write_peft(folder, adapter, 2, adapter.items(), base=base)
+        config = json.loads((folder / CONFIG).read_text())
+        assert config.keys() & {"of_a_later_peft", "init_lora_weights", "use_rslora"} == set()
+        assert (config["r"], config["lora_alpha"], config["task_type"]) == (2, 2, "CAUSAL_LM")
+        assert config["revision"] == revision
+
+
 @pytest.mark.parametrize(
     ("tensors", "config", "said"),
     [
         ({}, {"use_dora": True}, "use_dora is True; merging takes plain LoRA"),
+        ({}, {"alora_invocation_tokens": [1, 2]}, "alora_invocation_tokens is"),
+        ({}, {"arrow_config": {"top_k": 3}}, "arrow_config is"),
+        ({}, {"kasa_config": {"beta": 1}}, "kasa_config is"),
+        ({}, {"velora_config": {"scale": 1}}, "velora_config is"),
+        ({}, {"monteclora_config": {"n": 4}}, "monteclora_config is"),
         ({}, {"peft_type": "IA3"}, "peft_type must be 'LORA'"),
         ({}, {"lora_alpha": None}, "lora_alpha is None, a number is needed"),
         ({}, {"init_lora_weights": "pissa_niter_4"}, "which changes the base itself"),
+        ({}, {"init_lora_weights": "lora_ga"}, "which changes the base itself"),
         ({"first.bias": torch.zeros(5)}, {}, r"first\.bias is no LoRA factor"),
         ({"third.lora_B.weight": torch.zeros(5, 2)}, {}, "third has lora_B but no lora_A"),
         ({"third.lora_A.weight": torch.zeros(2, 5)}, {}, r"partner .*third\.lora_B\.weight is missing"),
     ],
-    ids=["dora", "ia3", "alpha", "pissa", "bias", "only-B", "only-A"],
 )
 def test_what_is_no_plain_lora_is_refused(tensors: Tensors, config: dict[str, Any], said: str, tmp_path: Path) -> None:
     factors = {"first.lora_A.weight": torch.zeros(2, 6), "first.lora_B.weight": torch.zeros(5, 2)}
@@ -98,6 +133,13 @@ def test_what_is_no_plain_lora_is_refused(tensors: Tensors, config: dict[str, An
     (tmp_path / CONFIG).write_text(json.dumps({"peft_type": "LORA", "lora_alpha": 2, **config}))
     with pytest.raises(ValueError, match=said):
         dict(AdapterFile(tmp_path))
+
+
+def test_an_adapter_without_tensors_is_refused(tmp_path: Path) -> None:
+    save_file({}, tmp_path / WEIGHTS)
+    (tmp_path / CONFIG).write_text(json.dumps({"peft_type": "LORA", "lora_alpha": 2}))
+    with pytest.raises(ValueError, match="holds no tensors"):
+        AdapterFile(tmp_path)
 
 
 def test_a_factor_under_two_names_is_refused(tmp_path: Path) -> None:
