@@ -8,7 +8,7 @@ import torch
 from train.lowrank import Factors, dense_recompressed
 from train.merging.adapter import Adapter, Computed, Recompressed
 from train.merging.ataf import ataf
-from train.merging.command.options import MergeOptions
+from train.merging.command.options import ASKING, MergeOptions
 from train.merging.dare import dare
 from train.merging.knots import knots
 from train.merging.means import exact_mean, factor_mean, scaled_mean
@@ -106,13 +106,13 @@ METHODS: Final[dict[str, Callable[[Sequence[Adapter], MergeOptions, int], Merged
     "magnitude": _magnitude,
     "random": _random,
 }
-"""All but SAP, which needs gradients."""
+"""All but those that ask the base, which are in ``resident.py``."""
 
 
 def parts(names: Sequence[str], options: MergeOptions) -> list[list[str]]:
-    """Which modules are merged together: all where entries are counted over all of them, else one at a time."""
-    counted = options.method in ("sap", "magnitude", "random", "ties", "knots") and options.scope == "global"
-    return [list(names)] if counted or options.method == "sap" else [[name] for name in names]
+    """Which modules are merged together: all where entries are counted over all or the base runs, else one each."""
+    counted = options.method in ("magnitude", "random", "ties", "knots") and options.scope == "global"
+    return [list(names)] if counted or options.method in ASKING else [[name] for name in names]
 
 
 def restricted(adapter: Adapter, names: Sequence[str]) -> Adapter:

@@ -21,7 +21,6 @@ from train.merging.command.options import MergeOptions
 from train.merging.command.output_folder import output_folder
 from train.merging.command.whole_models import Stream, Vectors, between, merge_models
 from train.merging.means import recompress
-from train.merging.sap import sap, sap_delta
 
 if TYPE_CHECKING:
     from train.merging.command.resident import Resident
@@ -75,7 +74,7 @@ def _merged_modules(
     """Module by module in file order; where they are recompressed, ``errors`` is filled with their errors."""
     for names in adapter_methods.parts(adapters[0].names, options):
         part = [adapter_methods.restricted(adapter, names) for adapter in adapters]
-        merged = _sap(part, options, rank) if options.method == "sap" else _by_method(part, options, rank)
+        merged = _by_method(part, options, rank)
         if options.rank is not None and not isinstance(merged, Recompressed):
             merged = recompress(merged, rank)
         errors |= merged.errors if isinstance(merged, Recompressed) else {}
@@ -85,16 +84,11 @@ def _merged_modules(
 
 
 def _by_method(adapters: Sequence[Adapter], options: MergeOptions, rank: int) -> Mapping[str, Factors]:
+    if options.method == "sap":
+        return _resident(options).sap(adapters, rank)
+    if options.method == "anchored":
+        return _resident(options).anchored(adapters)
     return adapter_methods.METHODS[options.method](adapters, options, rank)
-
-
-def _sap(adapters: Sequence[Adapter], options: MergeOptions, rank: int) -> Mapping[str, Factors]:
-    resident = _resident(options)
-    if options.space == "factors":
-        gradients = [resident.gradients(adapter) for adapter in adapters]
-        return sap(adapters, gradients, ratio=options.ratio, scope=options.scope, rescale=options.rescale)
-    dense = [resident.delta_gradients(adapter) for adapter in adapters]
-    return sap_delta(adapters, dense, rank=rank, ratio=options.ratio, scope=options.scope, rescale=options.rescale)
 
 
 def _merge_models(options: MergeOptions, folder: Path) -> list[str]:
@@ -111,7 +105,7 @@ def _merge_models(options: MergeOptions, folder: Path) -> list[str]:
         from train.merging.command.resident import alpha_of_models, check_llava  # slow to import, as above
 
         for path in options.adapters:
-            check_llava(path, "--adapters")
+            check_llava(path, "--adapters", "a LLaVA's")
         with tempfile.TemporaryDirectory(dir=folder) as beside:
             aligned = Path(beside)
             _write(aligned, base, models, options.model_copy(update={"alpha": 1.0, "dtype": "float32"}))
