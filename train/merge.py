@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 from types import FrameType, NoneType
 from typing import Any, Final, Literal, NoReturn, get_args, get_origin
@@ -22,6 +23,8 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a base is a local folder or a cached one, never a download
 logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it warns of an optional kernel package on every CPU
 PROGRAM: Final = "python -m train.merge"
+ENDED: Final = threading.Event()
+"""Whether SIGTERM came: its SystemExit may be raised inside C code that makes a ValueError of it."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -37,6 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         print("\n".join(merge(options)))
     except (ValueError, OSError) as error:
+        if ENDED.is_set():
+            return 128 + signal.SIGTERM
         print(f"{PROGRAM}: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     return 0
@@ -86,6 +91,7 @@ def _spell(annotation: Any) -> str:
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:
+    ENDED.set()
     raise SystemExit(128 + number)
 
 
