@@ -52,8 +52,8 @@ class MergeOptions(BaseModel):
     method: Method = Field(description="how to merge; train/merging has a file for each")
     adapters: tuple[Path, ...] = Field(
         min_length=1,
-        description="what to merge, in order: PEFT folders, .safetensors with lora_A and lora_B tensors (scale 1), or"
-        " full checkpoints: folders of a model's .safetensors, in one file or many",
+        description="what to merge, in order: PEFT folders or their adapter_model.safetensors, other .safetensors with"
+        " lora_A and lora_B tensors (scale 1), or full checkpoints: folders of a model's .safetensors, one file or many",
     )
     base: str | None = Field(
         None,
