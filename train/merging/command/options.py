@@ -53,7 +53,7 @@ class MergeOptions(BaseModel):
     adapters: tuple[Path, ...] = Field(
         min_length=1,
         description="what to merge, in order: PEFT folders or their adapter_model.safetensors, other .safetensors with"
-        " lora_A and lora_B tensors (scale 1), or full checkpoints: folders of a model's .safetensors, one file or many",
+        " lora_A and lora_B tensors (scale 1), or full checkpoints: folders of a model's .safetensors, one or many",
     )
     base: str | None = Field(
         None,
