@@ -11,7 +11,8 @@ import torch
 from train.config import ClientConfig
 from train.data import ClientData
 from train.evaluate import Scores, evaluate, unseen_row
-from train.methods.base import Artefact, ClientInfo, Method, Personal, ResidentModel, Turn
+from train.methods.base import ClientInfo, Method, Turn
+from train.models.base import Artefact, Personal, ResidentModel
 from train.models.resident import zero_shot
 from train.optimise import batches, learning_rate, optimiser, step_count
 from train.privacy import Mechanism, poisson_samples, set_example_gradients_
@@ -77,7 +78,7 @@ class Site:
         if shared is not None:
             scores |= self._scores(client, "global", self._built(info, shared))
         if "zero_shot" in references:
-            scores |= self._scores(client, "zero_shot", zero_shot(self.model, info))
+            scores |= self._scores(client, "zero_shot", zero_shot(self.model, info.class_names))
         return Finished(artefact, scores)
 
     def _scores(self, client: str, row: str, personal: Personal) -> dict[str, Scores]:

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, NoReturn, get_args, get_origin
 from pydantic import ValidationError
 from pydantic_core import PydanticUndefined
 
-from train.merging.command.options import MergeOptions, option
+from train.merge_command.options import MergeOptions, option
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # spinning threads starve the other processes of this machine
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Merges as the arguments say; 0, or 2 after one sentence on standard error where they cannot be followed."""
     try:
         options = parse(sys.argv[1:] if argv is None else argv)
-        from train.merging.command.run import merge  # loads torch, once the arguments are known to be good
+        from train.merge_command.run import merge  # loads torch, once the arguments are known to be good
 
         print("\n".join(merge(options)))
     except (ValueError, OSError) as error:

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from train.config import ClientConfig
-from train.methods.base import Personal, Turn
+from train.methods.base import Turn
+from train.models.base import Personal
 from train.tensors import derive_seed, generator
 
 AT_ONCE: Final = 32

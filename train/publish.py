@@ -6,7 +6,8 @@ from typing import Any
 from adapters_store.manifest import Manifest, Privacy
 from adapters_store.paths import GLOBAL
 from adapters_store.store import Store
-from train.methods.base import Artefact, Method, ResidentModel
+from train.methods.base import Method
+from train.models.base import Artefact, ResidentModel
 
 
 def publish(

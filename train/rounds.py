@@ -17,7 +17,8 @@ from train.backends.base import Backend, Ending, Reply
 from train.checkpoint import Checkpoint, Checkpoints
 from train.config import FederationConfig
 from train.log import RunLog
-from train.methods.base import Artefact, ClientInfo, Method, ResidentModel, ServerContext, Turn, Update
+from train.methods.base import ClientInfo, Method, ServerContext, Turn, Update
+from train.models.base import Artefact, ResidentModel
 from train.tensors import Tensors, derive_seed, schema_of
 
 

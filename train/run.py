@@ -20,8 +20,9 @@ from train.config import RunConfig
 from train.data import build
 from train.log import RunLog, read_metrics
 from train.methods import build_method
-from train.methods.base import Artefact, ClientInfo, Method
+from train.methods.base import ClientInfo, Method
 from train.methods.local import Local
+from train.models.base import Artefact
 from train.models.resident import load_resident
 from train.private_run import costs_of, mechanism_of
 from train.publish import publish

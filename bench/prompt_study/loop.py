@@ -19,8 +19,9 @@ from train.client import Site
 from train.config import RunConfig
 from train.data import ClientData
 from train.log import RunLog
-from train.methods.base import ClientInfo, Method, Outputs, Personal, Turn
+from train.methods.base import ClientInfo, Method, Turn
 from train.methods.pfedmoap import PFedMoAP
+from train.models.base import Outputs, Personal
 from train.models.clip import ResidentClip
 from train.models.resident import load_resident
 from train.rounds import Federation

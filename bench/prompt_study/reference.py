@@ -20,7 +20,8 @@ from adapters_store.personal.gate import HEADS, SCALE, gate_width
 from adapters_store.personal.text_tower import text_tower
 from bench.prompt_study.loop import WatchedPFedMoAP
 from train.data import Example
-from train.methods.base import ClientInfo, Personal, Turn
+from train.methods.base import ClientInfo, Turn
+from train.models.base import Personal
 from train.models.clip import SUFFIX_TEMPLATE, Classifier, Labelled, ResidentClip
 from train.tensors import Tensors
 

@@ -8,7 +8,7 @@ import torch
 
 from tests.train.small import config
 from train.methods import build_method
-from train.methods.base import ResidentModel
+from train.models.base import ResidentModel
 from train.models.clip import ResidentClip
 from train.models.mllm import Mllm
 from train.models.resident import load_resident

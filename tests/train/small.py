@@ -12,7 +12,8 @@ from train.config import RunConfig
 from train.data import build
 from train.log import RunLog
 from train.methods import build_method
-from train.methods.base import ClientInfo, Method, ResidentModel
+from train.methods.base import ClientInfo, Method
+from train.models.base import ResidentModel
 from train.private_run import mechanism_of
 from train.rounds import Federation
 

@@ -13,11 +13,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from adapters_store.paths import PROJECT_ROOT
-from tests.train.merging.command.made import CLIP, LLAVA, delta, llava_loras, merge, put, small_llavas, tuned
+from tests.train.merge_command.made import CLIP, LLAVA, delta, llava_loras, merge, put, small_llavas, tuned
 from train.merge import main
-from train.merging.command.adapter_files import AdapterFile
-from train.merging.command.checkpoints import WHOLE
-from train.merging.command.output_folder import output_folder
+from train.merge_command.adapter_files import AdapterFile
+from train.merge_command.checkpoints import WHOLE
+from train.merge_command.output_folder import output_folder
 
 QUERY = "language_model.model.layers.0.self_attn.q_proj.weight"
 

@@ -12,7 +12,8 @@ from tests.train.small import config
 from train.config import ClientConfig
 from train.data import build
 from train.methods import build_method
-from train.methods.base import ClientInfo, Personal, Turn
+from train.methods.base import ClientInfo, Turn
+from train.models.base import Personal
 from train.models.clip import ResidentClip
 from train.privacy import AT_ONCE, Mechanism, example_gradients, poisson_samples, sampling_rate, set_example_gradients_
 

@@ -4,7 +4,8 @@ from rich.console import Console
 
 from train.backends.base import Ending
 from train.evaluate import Scores
-from train.methods.base import Artefact, ClientInfo
+from train.methods.base import ClientInfo
+from train.models.base import Artefact
 from train.results import summarise, table
 
 ARTEFACT = Artefact("personal", {}, "")

@@ -14,9 +14,10 @@ from train.backends.base import Reply
 from train.log import read_metrics
 from train.methods import build_method
 from train.methods.averaging import shares, weighted_mean
-from train.methods.base import ClientInfo, Method, Outputs, Personal, ResidentModel, Turn
+from train.methods.base import ClientInfo, Method, Turn
 from train.methods.local import Local
 from train.methods.promptfl import PromptFL
+from train.models.base import Outputs, Personal, ResidentModel
 from train.models.clip import ResidentClip
 from train.rounds import RoundError, participants, refusal
 from train.tensors import Tensors, read

@@ -7,7 +7,8 @@ from typing import Protocol
 
 from train.checkpoint import Checkpoint
 from train.evaluate import Scores
-from train.methods.base import Artefact, Turn
+from train.methods.base import Turn
+from train.models.base import Artefact
 from train.tensors import Tensors
 
 

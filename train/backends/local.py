@@ -19,7 +19,8 @@ from train.backends.base import Ending, Reply
 from train.checkpoint import Checkpoint
 from train.client import Late, Site
 from train.evaluate import Scores
-from train.methods.base import Artefact, Turn
+from train.methods.base import Turn
+from train.models.base import Artefact
 from train.tensors import Tensors, read, to_bytes
 
 Notify = Callable[[str], None]

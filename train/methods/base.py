@@ -6,14 +6,15 @@ here are FedAvg (McMahan et al. 2017) on whatever ``initial`` returns; a method 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
-from torch import Generator, Tensor, nn
+from torch import Tensor
 
-from adapters_store.manifest import BaseRef, ImageTransform, Trust
-from train.data import ClientData, Example
+from adapters_store.manifest import Trust
+from train.data import ClientData
 from train.methods.averaging import shares, weighted_mean
+from train.models.base import Artefact, Outputs, Personal, ResidentModel
 from train.tensors import Schema, Tensors, schema_of
 
 
@@ -66,53 +67,7 @@ class ServerContext:
     exchanges: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Outputs:
-    """Of one batch: the task loss (scalar) and whatever a method's extra terms need."""
-
-    loss: Tensor
-    extras: Mapping[str, Tensor]
-
-
-class Personal(Protocol):
-    """A client's own modules in place on the resident base."""
-
-    parameters: Mapping[str, nn.Parameter]
-
-    def prepare(self, examples: Sequence[Example], augment: Generator | None = None) -> Any:
-        """The examples with everything frozen computed once (features, tokens).
-
-        With random numbers to ``augment`` by, images are changed anew in every batch instead (family clip).
-        """
-
-    def outputs(self, prepared: Any, rows: Sequence[int]) -> Outputs:
-        """Forward pass over these rows of what ``prepare`` returned."""
-
-    def answer(self, examples: Sequence[Example]) -> list[str]:
-        """The model's own answers: greedy text, or the best class's name."""
-
-
-class ResidentModel(Protocol):
-    """A frozen base, loaded once a process; clients are swapped in place on it."""
-
-    family: Literal["mllm", "clip"]
-    base: BaseRef
-    image_transform: ImageTransform
-
-
 Model = TypeVar("Model", bound=ResidentModel)
-
-
-@dataclass(frozen=True)
-class Artefact:
-    """The files of one publishable version and what its manifest says of them."""
-
-    role: Literal["personal", "global"]
-    files: Mapping[str, bytes]
-    prompt_template: str
-    class_names: tuple[str, ...] = ()
-    rank: int | None = None
-    target_modules: str | None = None
 
 
 class MethodOptions(BaseModel):

@@ -13,15 +13,8 @@ from pydantic import Field
 from adapters_store.manifest import Trust
 from train.lowrank import relative_error, stacked
 from train.methods.averaging import shares
-from train.methods.base import (
-    Artefact,
-    ClientInfo,
-    Method,
-    MethodOptions,
-    Personal,
-    Turn,
-    Update,
-)
+from train.methods.base import ClientInfo, Method, MethodOptions, Turn, Update
+from train.models.base import Artefact, Personal
 from train.models.connected import ConnectedPersonal, connector_part, mllm_artefact, named, read_mllm
 from train.models.lora import LoraOptions, LoraPersonal, adapt_, initial_lora
 from train.models.mllm import Mllm

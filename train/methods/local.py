@@ -7,7 +7,8 @@ from torch import Tensor
 
 from adapters_store.manifest import Trust
 from train.data import ClientData
-from train.methods.base import Artefact, ClientInfo, Method, Outputs, Personal, ServerContext, Turn, Update
+from train.methods.base import ClientInfo, Method, ServerContext, Turn, Update
+from train.models.base import Artefact, Outputs, Personal
 from train.tensors import Schema, Tensors
 
 

@@ -14,8 +14,9 @@ from torch import Tensor
 
 from adapters_store.manifest import Trust
 from adapters_store.personal.gate import initial_gate
-from train.methods.base import Artefact, ClientInfo, Personal, ServerContext, Turn, Update
+from train.methods.base import ClientInfo, ServerContext, Turn, Update
 from train.methods.promptfl import PROMPT, PromptFamilyOptions, PromptFL
+from train.models.base import Artefact, Personal
 from train.models.clip import SUFFIX_TEMPLATE, MixtureClassifier, ResidentClip
 from train.tensors import Schema, Tensors, derive_seed, schema_of, to_bytes
 

@@ -17,8 +17,9 @@ from torch import Tensor
 from adapters_store.manifest import Trust
 from adapters_store.personal.heads import MemoryHead
 from train.data import ClientData, Example
-from train.methods.base import ClientInfo, Personal, Turn
+from train.methods.base import ClientInfo, Turn
 from train.methods.promptfl import PromptFamilyOptions, PromptFL
+from train.models.base import Personal
 from train.models.clip import MemoryClassifier, ResidentClip
 from train.tensors import Tensors
 

@@ -20,17 +20,7 @@ from adapters_store.manifest import Trust
 from adapters_store.personal.connector import CLIENT, ROUTER, Mlp
 from train.methods.ata import adaptive_means
 from train.methods.averaging import shares, weighted_mean
-from train.methods.base import (
-    Artefact,
-    ClientInfo,
-    Method,
-    MethodOptions,
-    Outputs,
-    Personal,
-    ServerContext,
-    Turn,
-    Update,
-)
+from train.methods.base import ClientInfo, Method, MethodOptions, ServerContext, Turn, Update
 from train.methods.pilot_losses import balance_loss, difference_loss, z_loss
 from train.methods.pilot_server import (
     MEAN,
@@ -47,6 +37,7 @@ from train.methods.pilot_server import (
     under,
     uploaded_part,
 )
+from train.models.base import Artefact, Outputs, Personal
 from train.models.connected import ConnectedPersonal, mllm_artefact, named, read_mllm
 from train.models.ct_clip import CtClipPersonal, clip_adapters
 from train.models.lora import LoraOptions, adapt_, initial_lora, is_lora

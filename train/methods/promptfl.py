@@ -8,7 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from adapters_store.manifest import Trust
 from adapters_store.personal.prompt import prompt_width, word_prompt
-from train.methods.base import Artefact, ClientInfo, Method, MethodOptions, Personal, Turn
+from train.methods.base import ClientInfo, Method, MethodOptions, Turn
+from train.models.base import Artefact, Personal
 from train.models.clip import SUFFIX_TEMPLATE, PromptClassifier, ResidentClip
 from train.tensors import Tensors, from_bytes, generator, to_bytes
 

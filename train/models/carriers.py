@@ -11,10 +11,10 @@ from train.data.anchors import Family
 from train.lowrank import Factors
 from train.merging.adapter import A, Adapter
 from train.merging.pruning import Space
-from train.methods.base import Artefact, Personal
 from train.models.alignment_gradients import alignment_gradients
 from train.models.answer_gradients import answer_gradients
 from train.models.answers import answer_logits
+from train.models.base import Artefact, Personal
 from train.models.captions import Captions
 from train.models.connected import mllm_artefact
 from train.models.lora import LoraOptions, LoraPersonal, adapt_, initial_lora

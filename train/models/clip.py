@@ -23,8 +23,8 @@ from adapters_store.personal.images import to_pixels
 from adapters_store.personal.prompt import PromptedText
 from adapters_store.personal.tensor_cache import TensorCache
 from train.data import Example
-from train.methods.base import Outputs
 from train.models.augment import crop_flip
+from train.models.base import Outputs
 from train.models.feature_cache import MIB, FeatureCache
 from train.tensors import Tensors
 

@@ -16,7 +16,7 @@ from torch import Generator, Tensor, nn
 from adapters_store.personal.connector import Connector, Mlp, read_connector
 from adapters_store.personal.images import to_pixels
 from train.data import Example
-from train.methods.base import Outputs
+from train.models.base import Outputs
 from train.models.connected import ConnectedPersonal
 from train.models.lora import LoraOptions
 from train.models.mllm import Mllm, Turns

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import nn
 
 from train.data import Example
-from train.methods.base import Outputs
+from train.models.base import Outputs
 from train.models.mllm import Mllm, Turns
 from train.tensors import Tensors, generator, to_bytes
 

@@ -1,12 +1,13 @@
 """The base a run names, loaded once in this process."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
 from adapters_store.paths import resolve
 from train.config import RunConfig
-from train.methods.base import ClientInfo, Personal, ResidentModel
+from train.models.base import Personal, ResidentModel
 from train.models.clip import ResidentClip, ZeroShotClassifier
 from train.models.lora import LoraPersonal
 from train.models.mllm import Mllm
@@ -40,9 +41,9 @@ def load_resident(config: RunConfig, family: str, device: torch.device | str = "
     )
 
 
-def zero_shot(model: ResidentModel, client: ClientInfo) -> Personal:
+def zero_shot(model: ResidentModel, class_names: Sequence[str]) -> Personal:
     """The base itself, nothing personal on it: the first reference row of every table."""
     if isinstance(model, ResidentClip):
-        return ZeroShotClassifier(model, client.class_names)
+        return ZeroShotClassifier(model, class_names)
     assert isinstance(model, Mllm)
     return LoraPersonal(model, None, {})

@@ -28,8 +28,8 @@ from adapters_store.personal.vision_lora import (
 )
 from train.data import Example
 from train.merging.adapter import A
-from train.methods.base import Artefact, Outputs
 from train.models.augment import crop_flip
+from train.models.base import Artefact, Outputs
 from train.models.clip import ResidentClip
 from train.models.feature_cache import GROUP
 from train.tensors import Tensors, generator, to_bytes

@@ -10,8 +10,9 @@ from safetensors.torch import load
 
 from tests.train.small import config, federation
 from train.methods import METHODS, build_method
-from train.methods.base import ClientInfo, Personal, ServerContext, Turn, Update
+from train.methods.base import ClientInfo, ServerContext, Turn, Update
 from train.methods.local import Local
+from train.models.base import Personal
 from train.models.resident import zero_shot
 from train.tensors import Tensors, schema_of, to_bytes
 
@@ -138,10 +139,10 @@ def test_the_zero_shot_row_is_the_base_whatever_was_there_before(name: str, resi
     def loss(personal: Personal) -> float:
         return personal.outputs(personal.prepare(examples), range(len(examples))).loss.item()
 
-    before = loss(zero_shot(model, info)), zero_shot(model, info).answer(examples)
+    before = loss(zero_shot(model, info.class_names)), zero_shot(model, info.class_names).answer(examples)
     initial = start(name, model)[1].items()
     state = {key: torch.randn_like(value) if value.is_floating_point() else value for key, value in initial}
     personal = loop.method.build(model, info, state, None)
     assert loss(personal) != before[0]
     personal.answer(examples)
-    assert zero_shot(model, info).answer(examples) == before[1]
+    assert zero_shot(model, info.class_names).answer(examples) == before[1]

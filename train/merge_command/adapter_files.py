@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from train.lowrank import Factors
+from train.merge_command.adapter_config import CONFIG, PREFIX, WEIGHTS, merged_config, peft_folder, read_config
+from train.merge_command.checkpoints import Checkpoint, write_tensors
 from train.merging.adapter import A, B, Computed, in_file_order, read_adapter
-from train.merging.command.adapter_config import CONFIG, PREFIX, WEIGHTS, merged_config, peft_folder, read_config
-from train.merging.command.checkpoints import Checkpoint, write_tensors
 from train.tensors import Schema
 
 NAMED: Final = re.compile(r"\.lora_([AB])(?:\.default)?(?:\.weight)?$")

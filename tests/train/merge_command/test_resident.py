@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 import torch
 
-from tests.train.merging.command.made import CLIP, delta, llava_loras, merge, noise, put
+from tests.train.merge_command.made import CLIP, delta, llava_loras, merge, noise, put
 from train.data.anchors import AnchorOptions, anchors
+from train.merge_command.adapter_files import AdapterFile
+from train.merge_command.options import MergeOptions
 from train.merging.adapter import Adapter, write_adapter
 from train.merging.anchored import anchored
 from train.merging.ataf import ataf
 from train.merging.ataf_alpha import choose_alpha
-from train.merging.command.adapter_files import AdapterFile
-from train.merging.command.options import MergeOptions
 from train.merging.sap import sap, sap_delta
 from train.methods.anchored import AnchoredOptions
 from train.models.alignment_gradients import alignment_gradients

@@ -12,9 +12,9 @@ from adapters_store.paths import PROJECT_ROOT
 from tests.train.merging.drawn import adapter
 from train.lowrank import Factors
 from train.merge import main
-from train.merging.command.adapter_config import CONFIG, PREFIX, WEIGHTS
-from train.merging.command.adapter_files import AdapterFile
-from train.merging.command.checkpoints import INDEX, WHOLE
+from train.merge_command.adapter_config import CONFIG, PREFIX, WEIGHTS
+from train.merge_command.adapter_files import AdapterFile
+from train.merge_command.checkpoints import INDEX, WHOLE
 from train.models.lora import LoraOptions, lora_files
 from train.tensors import Tensors
 

@@ -13,17 +13,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from adapters_store.paths import resolve
 from train.lowrank import Factors
+from train.merge_command import adapter_methods, whole_models
+from train.merge_command.adapter_files import AdapterFile, is_adapter, write_peft
+from train.merge_command.checkpoints import Checkpoint
+from train.merge_command.options import MergeOptions
+from train.merge_command.output_folder import output_folder
+from train.merge_command.whole_models import Stream, Vectors, between, merge_models
 from train.merging.adapter import Adapter, Recompressed, together
-from train.merging.command import adapter_methods, whole_models
-from train.merging.command.adapter_files import AdapterFile, is_adapter, write_peft
-from train.merging.command.checkpoints import Checkpoint
-from train.merging.command.options import MergeOptions
-from train.merging.command.output_folder import output_folder
-from train.merging.command.whole_models import Stream, Vectors, between, merge_models
 from train.merging.means import recompress
 
 if TYPE_CHECKING:
-    from train.merging.command.resident import Resident
+    from train.merge_command.resident import Resident
 
 Done = Callable[[str], None]
 
@@ -102,7 +102,7 @@ def _merge_models(options: MergeOptions, folder: Path) -> list[str]:
     base, models = Checkpoint(resolve(options.base)), [Checkpoint(path) for path in options.adapters]
     said: list[str] = []
     if options.alpha == "jsd":
-        from train.merging.command.resident import alpha_of_models, check_llava  # slow to import, as above
+        from train.merge_command.resident import alpha_of_models, check_llava  # slow to import, as above
 
         for path in options.adapters:
             check_llava(path, "--adapters", "a LLaVA's")
@@ -142,7 +142,7 @@ def _write(
 
 
 def _resident(options: MergeOptions) -> "Resident":
-    from train.merging.command.resident import Resident  # slow to import, and most merges ask no model
+    from train.merge_command.resident import Resident  # slow to import, and most merges ask no model
 
     return Resident(options)
 

@@ -17,10 +17,10 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from train.merge_command.checkpoints import INDEX, Checkpoint, write_tensors
+from train.merge_command.options import MergeOptions
 from train.merging.adapter import Computed
 from train.merging.ataf import fused
-from train.merging.command.checkpoints import INDEX, Checkpoint, write_tensors
-from train.merging.command.options import MergeOptions
 from train.merging.dare import dare_streamed
 from train.merging.selection import kept_masks
 from train.merging.ties import ties_streamed

@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from train.merging.command.adapter_config import CONFIG, WEIGHTS
-from train.merging.command.adapter_files import AdapterFile, is_adapter, write_peft
+from train.merge_command.adapter_config import CONFIG, WEIGHTS
+from train.merge_command.adapter_files import AdapterFile, is_adapter, write_peft
 from train.tensors import Tensors
 
 

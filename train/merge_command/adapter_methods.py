@@ -6,9 +6,9 @@ from typing import Final
 import torch
 
 from train.lowrank import Factors, dense_recompressed
+from train.merge_command.options import ASKING, MergeOptions
 from train.merging.adapter import Adapter, Computed, Recompressed
 from train.merging.ataf import ataf
-from train.merging.command.options import ASKING, MergeOptions
 from train.merging.dare import dare
 from train.merging.knots import knots
 from train.merging.means import exact_mean, factor_mean, scaled_mean

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.train.merging.command.made import delta, drawn_lora, merge
+from tests.train.merge_command.made import delta, drawn_lora, merge
 from train.lowrank import dense_recompressed
+from train.merge_command.adapter_files import AdapterFile
 from train.merging.adapter import Adapter, Recompressed
 from train.merging.ataf import ataf
-from train.merging.command.adapter_files import AdapterFile
 from train.merging.dare import dare
 from train.merging.knots import knots
 from train.merging.means import exact_mean, factor_mean, recompress, scaled_mean

@@ -8,9 +8,9 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from tests.train.merging.command.made import merge, small_llavas, text_models
+from tests.train.merge_command.made import merge, small_llavas, text_models
+from train.merge_command.checkpoints import WHOLE
 from train.merging.ataf import fused
-from train.merging.command.checkpoints import WHOLE
 from train.merging.dare import dare_streamed
 from train.merging.ties import ties_streamed
 from train.tensors import Tensors

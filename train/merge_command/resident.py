@@ -13,11 +13,11 @@ from adapters_store.personal.vision_lora import check_vision_fit, weight_of
 from train.data import Example
 from train.data.anchors import AnchorOptions, Family, anchors
 from train.lowrank import Factors
+from train.merge_command.options import MergeOptions
 from train.merging.adapter import Adapter, write_adapter
 from train.merging.anchored import anchored
 from train.merging.ataf import ataf
 from train.merging.ataf_alpha import choose_alpha
-from train.merging.command.options import MergeOptions
 from train.merging.sap import sap, sap_delta
 from train.models.alignment_gradients import alignment_gradients
 from train.models.answers import answer_logits, delta_gradients, factor_gradients

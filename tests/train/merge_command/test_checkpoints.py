@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from train.merging.command.checkpoints import INDEX, Checkpoint, write_tensors
+from train.merge_command.checkpoints import INDEX, Checkpoint, write_tensors
 from train.tensors import Tensors, schema_of
 
 
