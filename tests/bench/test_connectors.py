@@ -45,8 +45,8 @@ def test_a_window_counts_what_ends_in_it() -> None:
 
     window = asyncio.run(load.play(Side(), ["c0", "c0", "c1"], 0.3))
     assert window.lengths == {16, 7}
-    assert 100 < window.rate <= 300
-    assert 0 < window.processor_seconds < 0.01
+    assert 20 < window.rate <= 300
+    assert window.processor_seconds > 0
 
 
 def test_the_conclusion_is_what_mixing_costs_beyond_the_engines_own() -> None:
