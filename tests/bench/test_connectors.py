@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -37,16 +38,19 @@ def test_its_versions_are_sound_and_its_base_never_ends_an_answer(tmp_path: Path
 
 def test_a_window_counts_what_ends_in_it() -> None:
     class Side:
-        """Answers after a hundredth of a second, c0 always with 16 tokens."""
+        """Answers after a hundredth of a second and a millisecond's work, c0 always with 16 tokens."""
 
         async def ask(self, client: str) -> int:
             await asyncio.sleep(0.01)
+            until = time.process_time() + 0.001
+            while time.process_time() < until:
+                pass
             return 16 if client == "c0" else 7
 
     window = asyncio.run(load.play(Side(), ["c0", "c0", "c1"], 0.3))
     assert window.lengths == {16, 7}
     assert 20 < window.rate <= 300
-    assert window.processor_seconds > 0
+    assert window.processor_seconds > 0.0005
 
 
 def test_the_conclusion_is_what_mixing_costs_beyond_the_engines_own() -> None:
