@@ -98,8 +98,9 @@ def anchored_mean(tuned: Tuned, *, corrupted: bool = True, of_the_mean: bool = F
         random = generator(c.seed, "corrupt") if corrupted else None
         found = captions(c.seed, 32)
         parts = [exact_mean(c.adapters)] if of_the_mean else c.adapters
-        loss = lambda adapter: found.loss(adapter, random)  # noqa: E731
-        return anchored(parts, loss, lr=tuned.anchored_lr, gain=tuned.anchored_gain)[0]
+        return anchored(
+            parts, lambda adapter: found.loss(adapter, random), lr=tuned.anchored_lr, gain=tuned.anchored_gain
+        )[0]
 
     return way
 
