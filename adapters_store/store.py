@@ -73,6 +73,12 @@ class Store:
 
     def verify(self, client: str, version: str, *, base_id: str | None = None, max_rank: int | None = None) -> Artefact:
         """The version, once every byte of it is found sound and fit for that base and rank; else StoreError."""
+        return self.read(client, version, base_id=base_id, max_rank=max_rank)[0]
+
+    def read(
+        self, client: str, version: str, *, base_id: str | None = None, max_rank: int | None = None
+    ) -> tuple[Artefact, dict[str, bytes]]:
+        """What ``verify`` gives, and the bytes of the version's files that it verified."""
         from adapters_store.verify import check_bytes, check_content, check_fit  # numpy, which listing never needs
 
         artefact = self.artefact(client, version)
@@ -83,7 +89,7 @@ class Store:
             check_content(artefact.manifest, files)
         except (StoreError, OSError) as error:
             raise StoreError(f"{client}@{version} is refused: {error}") from error
-        return artefact
+        return artefact, files
 
     def publish(
         self, manifest: Manifest, files: Mapping[str, bytes], report: Mapping[str, Any], *, activate: bool

@@ -1,7 +1,8 @@
 """A conversation with one subject: images to soft tokens, messages to a prompt, the answer to OpenAI's shape."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from serve.engine import Engine
 from serve.errors import invalid
 from serve.images import Picture, bytes_of_data_url, decode_image
 from serve.schemas import ChatRequest, ImagePart, Message
+from serve.sentinel import NotFiniteError
 from serve.settings import Settings
 from serve.soft_tokens import SoftTokens, engine_payload
 from serve.subjects import Subject
@@ -24,7 +26,16 @@ USAGE_FIELDS = ("prompt_tokens", "completion_tokens", "total_tokens")
 class Chat:
     """Answers over the engine. Torch and image work happen off the event loop."""
 
-    def __init__(self, engine: Engine, soft_tokens: SoftTokens, prompts: Prompts, settings: Settings) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        soft_tokens: SoftTokens,
+        prompts: Prompts,
+        settings: Settings,
+        on_not_finite: Callable[[Subject], Awaitable[None]],
+    ) -> None:
+        """``on_not_finite`` is told of a subject whose numbers overflowed in an answer."""
+        self._on_not_finite = on_not_finite
         self._engine = engine
         self._soft_tokens = soft_tokens
         self._prompts = prompts
@@ -39,7 +50,9 @@ class Chat:
     async def answer(self, request: ChatRequest, subject: Subject, owner: str) -> dict[str, Any]:
         """The whole answer to whoever ``owner`` is: what is cached for one is not there for another."""
         client = self._engine.require_up()
-        return shaped(await client.chat(await self._engine_request(request, subject, owner)), subject)
+        body = await self._engine_request(request, subject, owner)
+        async with self._telling(subject):
+            return shaped(await client.chat(body), subject)
 
     async def stream(self, request: ChatRequest, subject: Subject, owner: str) -> AsyncIterator[dict[str, Any]]:
         """The answer chunk by chunk, each in OpenAI's shape."""
@@ -47,8 +60,17 @@ class Chat:
         body = await self._engine_request(request, subject, owner)
         if request.stream_options is not None:
             body["stream_options"] = {"include_usage": request.stream_options.include_usage}
-        async for chunk in client.stream(body):
-            yield shaped(chunk, subject)
+        async with self._telling(subject):
+            async for chunk in client.stream(body):
+                yield shaped(chunk, subject)
+
+    @asynccontextmanager
+    async def _telling(self, subject: Subject) -> AsyncIterator[None]:
+        try:
+            yield
+        except NotFiniteError:
+            await self._on_not_finite(subject)
+            raise
 
     async def _engine_request(self, request: ChatRequest, subject: Subject, owner: str) -> dict[str, Any]:
         check_conversation(request.messages)

@@ -2,13 +2,14 @@
 
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
 
 from serve.errors import EngineUnreachableError, GatewayError, invalid, unavailable
+from serve.sentinel import check_finite
 
 PARAMETER = re.compile(r" \(parameter=.*\)$", re.DOTALL)  # vLLM's name for a field, which is seldom the user's
 
@@ -16,7 +17,8 @@ PARAMETER = re.compile(r" \(parameter=.*\)$", re.DOTALL)  # vLLM's name for a fi
 class EngineClient:
     """HTTP over the engine's private socket. Every method raises EngineUnreachableError where nobody answers there."""
 
-    def __init__(self, socket: Path, key: str, answer_timeout_s: float) -> None:
+    def __init__(self, socket: Path, key: str, answer_timeout_s: float, sentinel: int) -> None:
+        self._sentinel = sentinel
         self._http = httpx.AsyncClient(
             transport=httpx.AsyncHTTPTransport(uds=str(socket), limits=httpx.Limits(max_connections=None)),
             base_url="http://engine",
@@ -49,13 +51,22 @@ class EngineClient:
         await self._request("POST", "/v1/unload_lora_adapter", {"lora_name": name})
 
     async def chat(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The whole answer to a chat completion request in vLLM's form."""
-        answer: dict[str, Any] = await self._request("POST", "/v1/chat/completions", body)
+        """The whole answer to a chat completion request in vLLM's form; NotFiniteError where its numbers are not."""
+        answer: dict[str, Any] = await self._request("POST", "/v1/chat/completions", self._stopping(body))
+        check_finite(body["model"], answer, self._sentinel)
         return answer
+
+    async def complete(self, model: str, tokens: Sequence[int], salt: str) -> None:
+        """Has the model read these tokens and say one more; nothing cached under another ``salt`` is used.
+
+        NotFiniteError where one of its numbers is not finite.
+        """
+        body = self._stopping({"model": model, "prompt": list(tokens), "max_tokens": 1, "cache_salt": salt})
+        check_finite(model, await self._request("POST", "/v1/completions", body), self._sentinel)
 
     async def stream(self, body: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
         """The answer chunk by chunk. Errors before the first chunk are raised like those of ``chat``."""
-        request = self._http.build_request("POST", "/v1/chat/completions", json=body | {"stream": True})
+        request = self._http.build_request("POST", "/v1/chat/completions", json=self._stopping(body) | {"stream": True})
         try:
             response = await self._http.send(request, stream=True)
             try:
@@ -65,11 +76,16 @@ class EngineClient:
                 async for line in response.aiter_lines():
                     data = line.removeprefix("data: ")
                     if data and data != line and data != "[DONE]":
-                        yield _chunk(data)
+                        chunk = _chunk(data)
+                        check_finite(body["model"], chunk, self._sentinel)
+                        yield chunk
             finally:
                 await response.aclose()
         except httpx.HTTPError as error:
             raise EngineUnreachableError from error
+
+    def _stopping(self, body: dict[str, Any]) -> dict[str, Any]:
+        return body | {"stop_token_ids": [self._sentinel]}
 
     async def _request(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         try:
