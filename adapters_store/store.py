@@ -98,10 +98,13 @@ class Store:
 
         ``manifest.files`` is filled in here; ``report`` gets a field ``published`` (ISO 8601), which orders versions.
         """
+        from adapters_store.template_sandbox import check_template  # jinja2, which listing never needs
         from adapters_store.verify import completed
 
         try:
             manifest = completed(manifest, files)
+            if manifest.family == "mllm":
+                check_template(manifest.prompt_template)
             json.dumps(report := dict(report), allow_nan=False)
         except StoreError as error:
             raise StoreError(f"a version of {manifest.client!r} is refused: {error}") from error

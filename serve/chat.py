@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from adapters_store.template_sandbox import TemplateExceededError
 from serve.engine import Engine
-from serve.errors import invalid
+from serve.errors import invalid, unavailable
 from serve.images import Picture, bytes_of_data_url, decode_image
 from serve.schemas import ChatRequest, ImagePart, Message
 from serve.sentinel import NotFiniteError
@@ -32,10 +33,10 @@ class Chat:
         soft_tokens: SoftTokens,
         prompts: Prompts,
         settings: Settings,
-        on_not_finite: Callable[[Subject], Awaitable[None]],
+        on_fault: Callable[[Subject, str], Awaitable[None]],
     ) -> None:
-        """``on_not_finite`` is told of a subject whose numbers overflowed in an answer."""
-        self._on_not_finite = on_not_finite
+        """``on_fault`` is told of a subject that cannot be answered with any more, and why."""
+        self._on_fault = on_fault
         self._engine = engine
         self._soft_tokens = soft_tokens
         self._prompts = prompts
@@ -69,12 +70,12 @@ class Chat:
         try:
             yield
         except NotFiniteError:
-            await self._on_not_finite(subject)
+            await self._on_fault(subject, "its numbers were not finite in an answer")
             raise
 
     async def _engine_request(self, request: ChatRequest, subject: Subject, owner: str) -> dict[str, Any]:
         check_conversation(request.messages)
-        prompt = self._prompts.render(subject.prompt_template, request.messages)
+        prompt = await self._prompt(request, subject)
         pictures = await asyncio.to_thread(self._decode, request.messages)
         tokens = await asyncio.gather(*(self._soft_tokens(owner, picture, subject) for picture in pictures))
         embeds = await asyncio.to_thread(self._image_parts, tokens)
@@ -87,6 +88,13 @@ class Chat:
             "add_special_tokens": False,  # the template wrote them
             "cache_salt": owner,  # nobody can time what another asked
         }
+
+    async def _prompt(self, request: ChatRequest, subject: Subject) -> str:
+        try:
+            return await self._prompts.render(subject.prompt_template, request.messages)
+        except TemplateExceededError as error:
+            await self._on_fault(subject, str(error))
+            raise unavailable(f"{subject.name} cannot answer: {error}", retry_after_s=60) from error
 
     def _image_parts(self, tokens: Sequence[Tensor]) -> list[dict[str, str]]:
         width, limit, dtype = self._soft_tokens.width, self._soft_tokens.limit, getattr(torch, self._settings.dtype)

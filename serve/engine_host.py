@@ -13,6 +13,7 @@ from serve.magnitude import check_magnitude, linear_norms
 from serve.settings import Settings
 from serve.soft_tokens import SoftTokens
 from serve.subjects import Subject
+from serve.templates import Prompts
 
 log = logging.getLogger(__name__)
 
@@ -21,11 +22,18 @@ class EngineHost:
     """Where adapters over the LLaVA base live. ``generation`` changes when everything loaded before is gone."""
 
     def __init__(
-        self, engine: Engine, soft_tokens: SoftTokens, exported: Path, base: Subject, settings: Settings
+        self,
+        engine: Engine,
+        soft_tokens: SoftTokens,
+        prompts: Prompts,
+        exported: Path,
+        base: Subject,
+        settings: Settings,
     ) -> None:
         """``exported``: the checkpoint that the engine runs; ``base``: the subject that is the base itself."""
         self._engine = engine
         self._soft_tokens = soft_tokens
+        self._prompts = prompts
         self._linears = linear_shapes(exported)
         self._norms = linear_norms(exported)
         self._most = settings.max_update_ratio
@@ -51,8 +59,10 @@ class EngineHost:
     async def load(self, subject: Subject) -> None:
         """Loads the adapter and tries it: numbers that are not finite show here and not to a user.
 
-        ValueError where the adapter, its connector or its images do not fit the base, or may do too much to it.
+        ValueError where the adapter, its connector, its template or its images do not fit the base, or where it may do
+        too much to it.
         """
+        await self._prompts.check(subject.prompt_template)
         await asyncio.to_thread(check_fit, subject.folder, self._linears)
         await asyncio.to_thread(check_magnitude, subject.folder, self._norms, self._most)
         await self._soft_tokens.load(subject)

@@ -42,6 +42,7 @@ class Gateway:
         self.classifier: Classifier | None = None
         self._chat: Chat | None = None
         self._soft_tokens: SoftTokens | None = None
+        self._prompts: Prompts | None = None
         self._adapters: Adapters | None = None
         self._watch: asyncio.Task[None] | None = None
         self._private = PrivateFolder()
@@ -67,7 +68,7 @@ class Gateway:
             self._watch.cancel()
             await asyncio.gather(self._watch, return_exceptions=True)
             await self.adapters.close()
-        for part in (self._soft_tokens, self.classifier):
+        for part in (self._soft_tokens, self._prompts, self.classifier):
             if part is not None:
                 await part.close()
         if self.engine is not None:
@@ -90,15 +91,16 @@ class Gateway:
         self.engine.start()
         await asyncio.sleep(0)  # the process is started before the encoders take the time
         self._soft_tokens = await asyncio.to_thread(SoftTokens, base, self.settings, self.metrics)
-        self._chat = Chat(self.engine, self._soft_tokens, Prompts(base), self.settings, self._not_finite)
+        self._prompts = Prompts(base)
+        self._chat = Chat(self.engine, self._soft_tokens, self._prompts, self.settings, self._fault)
         subject = of_base(base, identity, write_zero_adapter(exported, self._private.path / "zero"))
         log.info("base %s (%s), encoders ready after %.1f s", identity, base, time.monotonic() - began)
         return await asyncio.to_thread(
-            EngineHost, self.engine, self._soft_tokens, exported, subject, self.settings
+            EngineHost, self.engine, self._soft_tokens, self._prompts, exported, subject, self.settings
         ), subject
 
-    async def _not_finite(self, subject: Subject) -> None:
-        await self.adapters.quarantine(subject, "its numbers were not finite in an answer")
+    async def _fault(self, subject: Subject, why: str) -> None:
+        await self.adapters.quarantine(subject, why)
 
     def _engine_changed(self) -> None:
         if self._adapters is not None:

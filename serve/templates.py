@@ -1,21 +1,19 @@
-"""An artefact's own prompt template, rendered as transformers would, in a sandbox."""
+"""An artefact's own prompt template over a conversation: rendered in a sandbox, off the event loop, in bounded time."""
 
+import asyncio
 import json
 from collections.abc import Sequence
-from datetime import datetime
-from functools import lru_cache
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
+from weakref import WeakValueDictionary
 
-from jinja2 import Template, TemplateError, nodes
-from jinja2.ext import Extension, loopcontrols
-from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-
+from adapters_store.template_sandbox import SAMPLE, Sandbox, TemplateExceededError, TemplateFailedError
 from serve.errors import invalid
 from serve.schemas import Message, TextPart
 
 SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")
+SANDBOXES = 2  # a template that is slow keeps one of them busy; the others' use the other
 
 
 class Prompts:
@@ -27,21 +25,58 @@ class Prompts:
         self._reserved = {*self._special.values(), *_added_special_tokens(base)}
         self.image_token = _added_tokens(base)[config.get("image_token_index", config.get("image_token_id"))]
         self._reserved.add(self.image_token)
+        self._free: asyncio.Queue[Sandbox] = asyncio.Queue()
+        self._sandboxes = [Sandbox() for _ in range(SANDBOXES)]
+        for sandbox in self._sandboxes:
+            self._free.put_nowait(sandbox)
+        self._threads = ThreadPoolExecutor(SANDBOXES, thread_name_prefix="templates")
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # one sandbox at most a template
 
-    def render(self, template: str, messages: Sequence[Message]) -> str:
-        """The prompt up to where the answer begins, with one image token for each image; 400 where it cannot be."""
+    async def render(self, template: str, messages: Sequence[Message]) -> str:
+        """The prompt up to where the answer begins, with one image token for each image; 400 where it cannot be.
+
+        TemplateExceededError where the template had to be stopped: it is then the artefact that is at fault.
+        """
         self._refuse_reserved(messages)
-        try:
-            plain = _as_parts if takes_parts(template) else _as_text
-            prompt = compiled(template).render(
-                messages=[plain(message) for message in messages], add_generation_prompt=True, **self._special
-            )
-        except Exception as error:  # a template is a program of somebody else's: anything may come out of it
-            raise invalid(f"this model's prompt template takes no such conversation: {error}", "messages") from error
         images = sum(1 for message in messages for part in message.parts if not isinstance(part, TextPart))
+        try:
+            return await self._rendered(template, [_as_plain(message) for message in messages], images)
+        except TemplateFailedError as error:
+            raise invalid(f"this model's prompt template takes no such conversation: {error}", "messages") from error
+
+    async def check(self, template: str) -> None:
+        """ValueError with one sentence unless the template takes a question, with a picture and without one."""
+        for conversation, images in ((SAMPLE, 1), ([{**SAMPLE[0], "content": SAMPLE[0]["content"][1:]}], 0)):
+            try:
+                await self._rendered(template, conversation, images)
+            except TemplateFailedError as error:
+                raise ValueError(f"its prompt_template fails over a plain question: {error}") from error
+
+    async def close(self) -> None:
+        """Ends the sandboxes."""
+        self._threads.shutdown(wait=True)
+        for sandbox in self._sandboxes:
+            sandbox.close()
+
+    async def _rendered(self, template: str, conversation: Sequence[dict[str, Any]], images: int) -> str:
+        work = asyncio.create_task(self._in_turn(template, conversation))
+        work.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may be left to look at it
+        prompt = await asyncio.shield(work)  # whoever asked may go away; the sandbox is busy until it is through
         if prompt.count(self.image_token) != images:
-            raise invalid(f"this model's prompt template has no place for {images} images there", "messages")
+            raise TemplateFailedError(f"it has no place for {images} images there")
         return prompt
+
+    async def _in_turn(self, template: str, conversation: Sequence[dict[str, Any]]) -> str:
+        turn = self._turns.get(template)
+        if turn is None:
+            turn = self._turns[template] = asyncio.Lock()
+        async with turn:
+            sandbox = await self._free.get()
+            try:
+                loop = asyncio.get_running_loop()
+                return await loop.run_in_executor(self._threads, sandbox.render, template, conversation, self._special)
+            finally:
+                self._free.put_nowait(sandbox)
 
     def _refuse_reserved(self, messages: Sequence[Message]) -> None:
         for index, message in enumerate(messages):
@@ -51,50 +86,9 @@ class Prompts:
                         raise invalid(f"messages.{index} contains {token!r}, which is reserved", f"messages.{index}")
 
 
-class _Generation(Extension):
-    """``{% generation %}`` marks for training what the assistant says; here it stands for its content."""
-
-    tags = {"generation"}  # noqa: RUF012  jinja2 declares it so
-
-    def parse(self, parser: Parser) -> list[nodes.Node]:
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-
-@lru_cache(maxsize=256)
-def compiled(template: str) -> Template:
-    """The template, compiled with the names and settings that transformers gives chat templates."""
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation]
-    )
-    environment.globals["raise_exception"] = _raise
-    environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
-    environment.filters["tojson"] = lambda value, **how: json.dumps(value, ensure_ascii=False, **how)
-    return environment.from_string(template)
-
-
-@lru_cache(maxsize=256)
-def takes_parts(template: str) -> bool:
-    """Whether the template reads content as a list of parts; the others would print the list itself."""
-    content = [{"type": "text", "text": "a-text-to-find"}]
-    try:
-        prompt = compiled(template).render(messages=[{"role": "user", "content": content}], add_generation_prompt=True)
-    except Exception:  # a template that cannot read parts may fail in any way
-        return False
-    return "a-text-to-find" in prompt and "'type'" not in prompt
-
-
-def _raise(message: str) -> NoReturn:
-    raise TemplateError(message)
-
-
-def _as_parts(message: Message) -> dict[str, Any]:
+def _as_plain(message: Message) -> dict[str, Any]:
     parts = [{"type": "text", "text": p.text} if isinstance(p, TextPart) else {"type": "image"} for p in message.parts]
     return {"role": message.role, "content": parts}
-
-
-def _as_text(message: Message) -> dict[str, Any]:
-    return {"role": message.role, "content": "\n".join(p.text for p in message.parts if isinstance(p, TextPart))}
 
 
 def _special_tokens(base: Path) -> dict[str, str]:
