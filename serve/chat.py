@@ -1,16 +1,21 @@
 """A conversation with one subject: images to soft tokens, messages to a prompt, the answer to OpenAI's shape."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from serve.decoding import Decoder
 from serve.engine import Engine
 from serve.errors import invalid
-from serve.images import Picture, bytes_of_data_url, decode_image
-from serve.schemas import ChatRequest, ImagePart, Message
+from serve.images import Picture
+from serve.prompt_length import PromptLength
+from serve.schemas import SEVERAL_TEMPERATURE, ChatRequest, ImagePart, Message
 from serve.settings import Settings
 from serve.soft_tokens import SoftTokens, engine_payload
 from serve.subjects import Subject
@@ -21,47 +26,74 @@ CHOICE_FIELDS = ("index", "message", "delta", "logprobs", "finish_reason", "toke
 USAGE_FIELDS = ("prompt_tokens", "completion_tokens", "total_tokens")
 
 
+@dataclass(frozen=True)
+class Question:
+    """What a request asks of one subject, with nothing left in it of what the request's body was."""
+
+    subject: Subject
+    owner: str  # of the key: what is cached for one is not there for another
+    prompt: str
+    pictures: Sequence[Picture]
+    options: dict[str, Any]  # as the engine takes them
+    answers: int
+    stream: bool
+
+
 class Chat:
     """Answers over the engine. Torch and image work happen off the event loop."""
 
-    def __init__(self, engine: Engine, soft_tokens: SoftTokens, prompts: Prompts, settings: Settings) -> None:
+    def __init__(
+        self, base: Path, engine: Engine, soft_tokens: SoftTokens, decoder: Decoder, settings: Settings
+    ) -> None:
+        context = settings.max_model_len or soft_tokens.limit
         self._engine = engine
         self._soft_tokens = soft_tokens
-        self._prompts = prompts
+        self._decoder = decoder
+        self._prompts = Prompts(base)
+        self._length = PromptLength(base, context)
         self._settings = settings
+        # the engine refuses more than its context as a whole, and ends an answer where the context does
+        self._default_tokens = min(settings.default_max_tokens, context)
 
-    @property
-    def _default_tokens(self) -> int:
-        """The engine refuses more than its context as a whole, and ends an answer where the context does."""
-        context = self._settings.max_model_len or self._soft_tokens.limit
-        return min(self._settings.default_max_tokens, context)
+    async def question(self, request: ChatRequest, subject: Subject, owner: str) -> Question:
+        """What whoever ``owner`` is asks of the subject; 400 where that cannot be answered."""
+        self._engine.require_up()
+        check_conversation(request.messages)
+        self._length.check(request.messages)
+        self._length.check_answer(request.answer_tokens or 1)
+        prompt = self._prompts.render(subject.prompt_template, request.messages)
+        pictures = await self._decoder.of_urls(owner, self._urls(request.messages), subject.image_transform)
+        stream, options = bool(request.stream), self._options(request)
+        return Question(subject, owner, prompt, pictures, options, request.answers, stream)
 
-    async def answer(self, request: ChatRequest, subject: Subject, owner: str) -> dict[str, Any]:
-        """The whole answer to whoever ``owner`` is: what is cached for one is not there for another."""
+    async def answer(self, question: Question) -> dict[str, Any]:
+        """The whole answer."""
         client = self._engine.require_up()
-        return shaped(await client.chat(await self._engine_request(request, subject, owner)), subject)
+        return shaped(await client.chat(await self._engine_request(question)), question.subject)
 
-    async def stream(self, request: ChatRequest, subject: Subject, owner: str) -> AsyncIterator[dict[str, Any]]:
+    async def stream(self, question: Question) -> AsyncGenerator[dict[str, Any]]:
         """The answer chunk by chunk, each in OpenAI's shape."""
         client = self._engine.require_up()
-        body = await self._engine_request(request, subject, owner)
-        if request.stream_options is not None:
-            body["stream_options"] = {"include_usage": request.stream_options.include_usage}
-        async for chunk in client.stream(body):
-            yield shaped(chunk, subject)
+        async with aclosing(client.stream(await self._engine_request(question))) as chunks:
+            async for chunk in chunks:
+                yield shaped(chunk, question.subject)
 
-    async def _engine_request(self, request: ChatRequest, subject: Subject, owner: str) -> dict[str, Any]:
-        check_conversation(request.messages)
-        prompt = self._prompts.render(subject.prompt_template, request.messages)
-        pictures = await asyncio.to_thread(self._decode, request.messages)
-        tokens = await asyncio.gather(*(self._soft_tokens(owner, picture, subject) for picture in pictures))
+    def _options(self, request: ChatRequest) -> dict[str, Any]:
+        several = SEVERAL_TEMPERATURE if request.answers > 1 else 0
+        asked = {"temperature": self._settings.default_temperature or several, **request.sampling()}
+        if request.stream and request.stream_options is not None:
+            asked["stream_options"] = {"include_usage": request.stream_options.include_usage}
+        tokens = request.answer_tokens or self._default_tokens
+        return {**asked, "max_tokens": tokens}
+
+    async def _engine_request(self, question: Question) -> dict[str, Any]:
+        subject, owner = question.subject, question.owner
+        tokens = await asyncio.gather(*(self._soft_tokens(owner, picture, subject) for picture in question.pictures))
         embeds = await asyncio.to_thread(self._image_parts, tokens)
         return {
-            "temperature": self._settings.default_temperature,
-            **request.sampling(),
+            **question.options,
             "model": subject.name,
-            "messages": [{"role": "user", "content": [*embeds, {"type": "text", "text": prompt}]}],
-            "max_tokens": request.answer_tokens or self._default_tokens,
+            "messages": [{"role": "user", "content": [*embeds, {"type": "text", "text": question.prompt}]}],
             "add_special_tokens": False,  # the template wrote them
             "cache_salt": owner,  # nobody can time what another asked
         }
@@ -70,7 +102,8 @@ class Chat:
         width, limit, dtype = self._soft_tokens.width, self._soft_tokens.limit, getattr(torch, self._settings.dtype)
         return [{"type": "image_embeds", "image_embeds": engine_payload(t, width, limit, dtype)} for t in tokens]
 
-    def _decode(self, messages: Sequence[Message]) -> list[Picture]:
+    def _urls(self, messages: Sequence[Message]) -> list[tuple[str, str]]:
+        """Every image with the name of its field, in order."""
         urls = [
             (part.image_url.url, f"messages.{index}.content.{place}.image_url.url")
             for index, message in enumerate(messages)
@@ -79,8 +112,7 @@ class Chat:
         ]
         if len(urls) > self._settings.max_images:
             raise invalid(f"messages hold {len(urls)} images: at most {self._settings.max_images} are read", "messages")
-        settings = self._settings
-        return [decode_image(bytes_of_data_url(url, settings, where), settings, where) for url, where in urls]
+        return urls
 
 
 def check_conversation(messages: Sequence[Message]) -> None:

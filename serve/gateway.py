@@ -11,18 +11,19 @@ import torch
 from adapters_store.base import base_id, export_base
 from adapters_store.store import Store, StoreError
 from serve.adapters import Adapters
+from serve.admission import Admission
 from serve.auth import Access, Keys
 from serve.chat import Chat
 from serve.classify import Classifier
+from serve.decoding import Decoder
 from serve.engine import Engine
 from serve.engine_host import EngineHost
-from serve.errors import GatewayError, invalid
+from serve.errors import GatewayError, invalid, not_opened
 from serve.metrics import Metrics
 from serve.residents import Host, Resident
 from serve.settings import Settings
 from serve.soft_tokens import SoftTokens
 from serve.subjects import Subject, of_base
-from serve.templates import Prompts
 from serve.zero_adapter import write_zero_adapter
 
 log = logging.getLogger(__name__)
@@ -36,6 +37,8 @@ class Gateway:
         self.store = Store(settings.store)
         self.keys = Keys(settings.store)
         self.metrics = Metrics()
+        self.admission = Admission(settings)
+        self.decoder = Decoder(settings)
         self.engine: Engine | None = None
         self.classifier: Classifier | None = None
         self._chat: Chat | None = None
@@ -65,6 +68,7 @@ class Gateway:
         for part in (self._soft_tokens, self.classifier):
             if part is not None:
                 await part.close()
+        self.decoder.close()
         if self.engine is not None:
             await self.engine.stop()
 
@@ -84,7 +88,7 @@ class Gateway:
         self.engine.start()
         await asyncio.sleep(0)  # the process is started before the encoders take the time
         self._soft_tokens = await asyncio.to_thread(SoftTokens, base, self.settings, self.metrics)
-        self._chat = Chat(self.engine, self._soft_tokens, Prompts(base), self.settings)
+        self._chat = Chat(base, self.engine, self._soft_tokens, self.decoder, self.settings)
         zero = write_zero_adapter(exported, self.engine.private / "zero")
         log.info("base %s (%s), encoders ready after %.1f s", identity, base, time.monotonic() - began)
         host = EngineHost(self.engine, self._soft_tokens, exported, identity, self.settings.max_lora_rank)
@@ -100,14 +104,18 @@ class Gateway:
         return self._adapters is not None and self._adapters.ready
 
     async def lease(self, access: Access, model: str) -> Resident:
-        """What answers under that model name, for whoever holds the key: 404 unknown, 403 somebody else's."""
+        """What answers under that model name, for whoever holds the key; 404 where it opens none of that name."""
         client, _, version = model.partition("@")
         if not access.allows(client):
-            self.require_known(client)
-            raise GatewayError(403, f"this key does not open client {client!r}", "model")
+            raise not_opened(model)
         if "@" in model and not version:
             raise invalid(f"model {model!r} names no version after the @", "model")
         return await self.adapters.lease(client, version or None)
+
+    def require_open(self, authorization: str | None, client: str) -> None:
+        """401 or 404 once the key has been taken away, or this client from it."""
+        if not self.keys.authenticate(authorization).allows(client):
+            raise not_opened(client)
 
     def require_known(self, client: str) -> None:
         """404 where the store has no client of that id."""

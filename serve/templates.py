@@ -13,6 +13,7 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from serve.errors import invalid
+from serve.reserved import Reserved, harmless
 from serve.schemas import Message, TextPart
 
 SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")
@@ -24,31 +25,27 @@ class Prompts:
     def __init__(self, base: Path) -> None:
         self._special = _special_tokens(base)
         config = json.loads((base / "config.json").read_text())
-        self._reserved = {*self._special.values(), *_added_special_tokens(base)}
         self.image_token = _added_tokens(base)[config.get("image_token_index", config.get("image_token_id"))]
-        self._reserved.add(self.image_token)
+        self._reserved = Reserved(base, {*self._special.values(), *_added_special_tokens(base), self.image_token})
 
     def render(self, template: str, messages: Sequence[Message]) -> str:
         """The prompt up to where the answer begins, with one image token for each image; 400 where it cannot be."""
-        self._refuse_reserved(messages)
+        self._reserved.refuse(messages)
         try:
-            plain = _as_parts if takes_parts(template) else _as_text
-            prompt = compiled(template).render(
-                messages=[plain(message) for message in messages], add_generation_prompt=True, **self._special
-            )
+            prompt, of_template = (self._rendered(template, said) for said in (messages, harmless(messages)))
         except Exception as error:  # a template is a program of somebody else's: anything may come out of it
             raise invalid(f"this model's prompt template takes no such conversation: {error}", "messages") from error
         images = sum(1 for message in messages for part in message.parts if not isinstance(part, TextPart))
         if prompt.count(self.image_token) != images:
             raise invalid(f"this model's prompt template has no place for {images} images there", "messages")
+        self._reserved.refuse_made_up(prompt, of_template)
         return prompt
 
-    def _refuse_reserved(self, messages: Sequence[Message]) -> None:
-        for index, message in enumerate(messages):
-            for part in message.parts:
-                for token in self._reserved if isinstance(part, TextPart) else ():
-                    if token in part.text:  # type: ignore[union-attr]
-                        raise invalid(f"messages.{index} contains {token!r}, which is reserved", f"messages.{index}")
+    def _rendered(self, template: str, messages: Sequence[Message]) -> str:
+        plain = _as_parts if takes_parts(template) else _as_text
+        return compiled(template).render(
+            messages=[plain(message) for message in messages], add_generation_prompt=True, **self._special
+        )
 
 
 class _Generation(Extension):
