@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from adapters_store.chat_template import Conversation, render
 
@@ -25,7 +25,9 @@ MEMORY = 1 << 29  # bytes of address space; Python and jinja2 take about 40 MiB
 MOST_CHARACTERS = 4_000_000  # of a rendered prompt
 LENGTH = struct.Struct("<I")
 ROOT = Path(__file__).resolve().parent.parent
-SAMPLE = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "a-text-to-find"}]}]
+SAMPLE: list[dict[str, Any]] = [
+    {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "a-text-to-find"}]}
+]
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
 
 

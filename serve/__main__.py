@@ -39,6 +39,7 @@ def _run(words: list[str]) -> int:
 
     from adapters_store.base import clip_weights
     from serve.app import create_app
+    from serve.connections import MAX_HEADER_BYTES, Pace, protocol_of
 
     if settings.clip is not None and not Path(settings.clip).is_dir():
         clip_weights(settings.clip, settings.clip_pretrained)  # an unknown name or tag ends here, with a sentence
@@ -50,6 +51,10 @@ def _run(words: list[str]) -> int:
         create_app(settings),
         host=settings.host,
         port=settings.port,
+        http=protocol_of(Pace(settings.max_connections, settings.header_timeout_s)),
+        ws="none",
+        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+        timeout_keep_alive=int(settings.header_timeout_s),
         log_level="warning",
         access_log=False,
         timeout_graceful_shutdown=5,

@@ -2,8 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Request, Response
@@ -11,14 +11,16 @@ from fastapi.responses import JSONResponse, StreamingResponse
 
 from serve.auth import Access
 from serve.body_limit import BodyLimit
+from serve.chat import Question
+from serve.classified import Classified
 from serve.clients import describe
-from serve.errors import GatewayError
+from serve.disconnects import Disconnects
+from serve.errors import GatewayError, not_opened
 from serve.gateway import Gateway
 from serve.metrics import Observed
 from serve.reading import read_classification, read_json
 from serve.refusals import install_handlers
-from serve.residents import Resident
-from serve.schemas import ChatRequest, LoginRequest
+from serve.schemas import ChatRequest, ClassifyRequest, LoginRequest
 from serve.settings import Settings
 from serve.subjects import Subject
 
@@ -38,6 +40,7 @@ def create_app(settings: Settings) -> FastAPI:
     app = FastAPI(title="FedTailor", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
     app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
     app.add_middleware(Observed, metrics=gateway.metrics)
+    app.add_middleware(Disconnects)
     install_handlers(app)
     _add_answers(app, gateway)
     _add_knowledge(app, gateway)
@@ -49,40 +52,62 @@ def _add_answers(app: FastAPI, gateway: Gateway) -> None:
     access_of = _access_dependency(gateway)
 
     @app.post("/v1/chat/completions")
-    async def chat_completions(request: Request, access: Annotated[Access, Depends(access_of)]) -> Response:
-        asked = await read_json(request, ChatRequest)
-        resident = await gateway.lease(access, asked.model)
-        subject = resident.subject
-        request.state.client = subject.client
-        headers = _identity_headers(subject)
-        try:
-            chat = gateway.chat_with(subject)
-            if asked.stream:
-                chunks = chat.stream(asked, subject, access.owner)
-                first = await anext(chunks)  # what goes wrong before it is still an answer with a status
-                events = _events(first, chunks, resident.lease())
-                return StreamingResponse(events, media_type="text/event-stream", headers=headers)
-            return JSONResponse(await chat.answer(asked, subject, access.owner), headers=headers)
-        finally:
-            resident.release()
+    async def chat_completions(
+        request: Request, access: Annotated[Access, Depends(access_of)], held: Annotated[AsyncExitStack, Depends(_held)]
+    ) -> Response:
+        question = await _question(gateway, request, access, held)
+        subject = question.subject
+        await held.enter_async_context(gateway.admission.answers(access.owner, subject.client, question.answers))
+        chat, headers = gateway.chat_with(subject), _identity_headers(subject)
+        if not question.stream:
+            return JSONResponse(await chat.answer(question), headers=headers)
+        chunks = chat.stream(question)
+        held.push_async_callback(chunks.aclose)
+        first = await anext(chunks)  # what goes wrong before it is still an answer with a status
+        events = _events(first, chunks, lambda: gateway.require_open(_authorization(request), subject.client))
+        return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
     @app.post("/v1/classify")
-    async def classify(request: Request, access: Annotated[Access, Depends(access_of)]) -> Response:
-        asked, picture = await read_classification(request, gateway.settings)
-        resident = await gateway.lease(access, asked.model)
-        try:
-            subject = resident.subject
-            request.state.client = subject.client
-            classifier, identity = gateway.classify_with(subject), dict[str, Any](subject.identity)
-            if asked.classes is None:
-                found = await classifier.answer(subject, picture, access.owner)
-            else:
-                found = await classifier.zero_shot(asked.classes, picture, access.owner, subject)
-                identity["zero_shot"] = True
-        finally:
-            resident.release()
+    async def classify(
+        request: Request, access: Annotated[Access, Depends(access_of)], held: Annotated[AsyncExitStack, Depends(_held)]
+    ) -> Response:
+        subject, asked, found = await _classified(gateway, request, access, held)
+        identity = subject.identity | ({} if asked.classes is None else {"zero_shot": True})
         body = {"object": "classification", "model": subject.name, **found.body(asked.top_k), "fedtailor": identity}
         return JSONResponse(body, headers=_identity_headers(subject))
+
+
+async def _question(gateway: Gateway, request: Request, access: Access, held: AsyncExitStack) -> Question:
+    """What the request asks, and of whom; the body is gone after that, and who answers is kept for ``held``."""
+    async with gateway.admission.body(access.owner, request.headers.get("content-length")):
+        asked = await read_json(request, ChatRequest)
+        subject = await _leased(gateway, request, access, asked.model, held)
+        return await gateway.chat_with(subject).question(asked, subject, access.owner)
+
+
+async def _classified(
+    gateway: Gateway, request: Request, access: Access, held: AsyncExitStack
+) -> tuple[Subject, ClassifyRequest, Classified]:
+    """Who was asked, what, and what is said."""
+    owner = access.owner
+    async with gateway.admission.body(owner, request.headers.get("content-length")):
+        asked, file = await read_classification(request)
+        subject = await _leased(gateway, request, access, asked.model, held)
+        classifier = gateway.classify_with(subject)
+        transform = classifier.transform(subject, zero_shot=asked.classes is not None)
+        picture = await gateway.decoder.one(owner, asked.image if file is None else file, transform, "image")
+        asked = asked.model_copy(update={"image": ""})
+    async with gateway.admission.answers(owner, subject.client):
+        if asked.classes is None:
+            return subject, asked, await classifier.answer(subject, picture, owner)
+        return subject, asked, await classifier.zero_shot(asked.classes, picture, owner, subject)
+
+
+async def _leased(gateway: Gateway, request: Request, access: Access, model: str, held: AsyncExitStack) -> Subject:
+    resident = await gateway.lease(access, model)
+    held.callback(resident.release)
+    request.state.client = resident.subject.client
+    return resident.subject
 
 
 def _add_knowledge(app: FastAPI, gateway: Gateway) -> None:
@@ -96,14 +121,14 @@ def _add_knowledge(app: FastAPI, gateway: Gateway) -> None:
     async def model(model: str, access: Annotated[Access, Depends(access_of)]) -> dict[str, Any]:
         found = [entry for entry in await asyncio.to_thread(gateway.models, access) if entry["id"] == model]
         if not found:
-            raise GatewayError(404, f"model {model!r} is not among those this key opens", "model")
+            raise not_opened(model)
         return found[0]
 
     @app.get("/v1/clients/{client}")
     async def client(client: str, access: Annotated[Access, Depends(access_of)]) -> dict[str, Any]:
-        gateway.require_known(client)
         if not access.allows(client):
-            raise GatewayError(403, f"this key does not open client {client!r}")
+            raise not_opened(client)
+        gateway.require_known(client)
         return await asyncio.to_thread(describe, client, gateway.store, gateway.adapters)
 
     @app.post("/v1/login")
@@ -143,9 +168,21 @@ def _add_operations(app: FastAPI, gateway: Gateway) -> None:
 
 def _access_dependency(gateway: Gateway) -> Any:
     async def access_of(request: Request) -> Access:
-        return gateway.keys.authenticate(request.headers.get("authorization"))
+        access = gateway.keys.authenticate(_authorization(request))
+        request.state.owner = access.owner
+        return access
 
     return access_of
+
+
+async def _held() -> AsyncIterator[AsyncExitStack]:
+    """What is held until the answer has been sent, or nobody is there any more to take it."""
+    async with AsyncExitStack() as stack:
+        yield stack
+
+
+def _authorization(request: Request) -> str | None:
+    return request.headers.get("authorization")
 
 
 def _require_admin(access: Access) -> None:
@@ -158,18 +195,20 @@ def _identity_headers(subject: Subject) -> dict[str, str]:
 
 
 async def _events(
-    first: dict[str, Any], chunks: AsyncIterator[dict[str, Any]], resident: Resident
+    first: dict[str, Any], chunks: AsyncGenerator[dict[str, Any]], still_open: Callable[[], None]
 ) -> AsyncIterator[str]:
-    """Server-sent events of an answer; an error that comes too late for a status is the last of them."""
+    """Server-sent events of an answer; an error that comes too late for a status is the last of them.
+
+    ``still_open`` raises one of those where the key has been taken away meanwhile.
+    """
     try:
         yield _event(first)
         async for chunk in chunks:
+            still_open()
             yield _event(chunk)
         yield "data: [DONE]\n\n"
     except GatewayError as error:
         yield _event(error.body())
-    finally:
-        resident.release()
 
 
 def _event(data: dict[str, Any]) -> str:

@@ -12,7 +12,8 @@ Result = TypeVar("Result")
 class Batcher(Generic[Item, Result]):
     """Collects items for at most ``max_wait_ms``, hands up to ``max_batch`` of them to ``compute``, in arrival order.
 
-    ``compute`` returns one result per item. Where it raises, every item of that batch gets the error.
+    ``compute`` returns one result per item. Where it raises, the batch's items are computed one by one, and only those
+    at which it raises again get the error. Items whose request has gone away meanwhile are left out.
     """
 
     def __init__(
@@ -46,16 +47,26 @@ class Batcher(Generic[Item, Result]):
         loop = asyncio.get_running_loop()
         while True:
             batch = await self._collect(loop)
-            try:
-                results = await loop.run_in_executor(self._thread, self._compute, [item for item, _ in batch])
-            except Exception as error:
-                for _, future in batch:
-                    if not future.done():
-                        future.set_exception(error)
-                continue
-            for (_, future), result in zip(batch, results, strict=True):
-                if not future.done():  # its request may have gone away
-                    future.set_result(result)
+            waiting = [(item, future) for item, future in batch if not future.done()]
+            if waiting and not await self._computed(loop, waiting) and len(waiting) > 1:
+                for one in waiting:
+                    if not one[1].done():
+                        await self._computed(loop, [one])
+
+    async def _computed(
+        self, loop: asyncio.AbstractEventLoop, batch: Sequence[tuple[Item, asyncio.Future[Result]]]
+    ) -> bool:
+        """Computes these together. Whether that went well; the error of a single item is its result."""
+        try:
+            results = await loop.run_in_executor(self._thread, self._compute, [item for item, _ in batch])
+        except Exception as error:
+            if len(batch) == 1 and not batch[0][1].done():
+                batch[0][1].set_exception(error)
+            return False
+        for (_, future), result in zip(batch, results, strict=True):
+            if not future.done():  # its request may have gone away
+                future.set_result(result)
+        return True
 
     async def _collect(self, loop: asyncio.AbstractEventLoop) -> list[tuple[Item, asyncio.Future[Result]]]:
         batch = [await self._queue.get()]

@@ -1,18 +1,22 @@
 """A conversation with one subject: images to soft tokens, messages to a prompt, the answer to OpenAI's shape."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from adapters_store.template_sandbox import TemplateExceededError
+from serve.decoding import Decoder
 from serve.engine import Engine
 from serve.errors import invalid, unavailable
-from serve.images import Picture, bytes_of_data_url, decode_image
-from serve.schemas import ChatRequest, ImagePart, Message
+from serve.images import Picture
+from serve.prompt_length import PromptLength
+from serve.schemas import SEVERAL_TEMPERATURE, ChatRequest, ImagePart, Message
 from serve.sentinel import NotFiniteError
 from serve.settings import Settings
 from serve.soft_tokens import SoftTokens, engine_payload
@@ -24,46 +28,69 @@ CHOICE_FIELDS = ("index", "message", "delta", "logprobs", "finish_reason", "toke
 USAGE_FIELDS = ("prompt_tokens", "completion_tokens", "total_tokens")
 
 
+@dataclass(frozen=True)
+class Question:
+    """What a request asks of one subject, with nothing left in it of what the request's body was."""
+
+    subject: Subject
+    owner: str  # of the key: what is cached for one is not there for another
+    prompt: str
+    pictures: Sequence[Picture]
+    options: dict[str, Any]  # as the engine takes them
+    answers: int
+    stream: bool
+
+
 class Chat:
     """Answers over the engine. Torch and image work happen off the event loop."""
 
     def __init__(
         self,
+        base: Path,
         engine: Engine,
         soft_tokens: SoftTokens,
         prompts: Prompts,
+        decoder: Decoder,
         settings: Settings,
         on_fault: Callable[[Subject, str], Awaitable[None]],
     ) -> None:
-        """``on_fault`` is told of a subject that cannot be answered with any more, and why."""
-        self._on_fault = on_fault
+        """``on_fault`` is told of a subject that is not to be answered with any more, and why."""
+        context = settings.max_model_len or soft_tokens.limit
         self._engine = engine
         self._soft_tokens = soft_tokens
+        self._decoder = decoder
         self._prompts = prompts
+        self._on_fault = on_fault
+        self._length = PromptLength(base, context)
         self._settings = settings
+        # the engine refuses more than its context as a whole, and ends an answer where the context does
+        self._default_tokens = min(settings.default_max_tokens, context)
 
-    @property
-    def _default_tokens(self) -> int:
-        """The engine refuses more than its context as a whole, and ends an answer where the context does."""
-        context = self._settings.max_model_len or self._soft_tokens.limit
-        return min(self._settings.default_max_tokens, context)
+    async def question(self, request: ChatRequest, subject: Subject, owner: str) -> Question:
+        """What whoever ``owner`` is asks of the subject; 400 where that cannot be answered."""
+        self._engine.require_up()
+        check_conversation(request.messages)
+        self._length.check(request.messages)
+        self._length.check_answer(request.answer_tokens or 1)
+        prompt = await self._prompt(subject, request.messages)
+        pictures = await self._decoder.of_urls(owner, self._urls(request.messages), subject.image_transform)
+        stream, options = bool(request.stream), self._options(request)
+        return Question(subject, owner, prompt, pictures, options, request.answers, stream)
 
-    async def answer(self, request: ChatRequest, subject: Subject, owner: str) -> dict[str, Any]:
-        """The whole answer to whoever ``owner`` is: what is cached for one is not there for another."""
+    async def answer(self, question: Question) -> dict[str, Any]:
+        """The whole answer."""
         client = self._engine.require_up()
-        body = await self._engine_request(request, subject, owner)
-        async with self._telling(subject):
-            return shaped(await client.chat(body), subject)
+        body = await self._engine_request(question)
+        async with self._telling(question.subject):
+            return shaped(await client.chat(body), question.subject)
 
-    async def stream(self, request: ChatRequest, subject: Subject, owner: str) -> AsyncIterator[dict[str, Any]]:
+    async def stream(self, question: Question) -> AsyncGenerator[dict[str, Any]]:
         """The answer chunk by chunk, each in OpenAI's shape."""
         client = self._engine.require_up()
-        body = await self._engine_request(request, subject, owner)
-        if request.stream_options is not None:
-            body["stream_options"] = {"include_usage": request.stream_options.include_usage}
-        async with self._telling(subject):
-            async for chunk in client.stream(body):
-                yield shaped(chunk, subject)
+        body = await self._engine_request(question)
+        async with self._telling(question.subject), aclosing(client.stream(body)) as chunks:
+            async for chunk in chunks:
+                yield shaped(chunk, question.subject)
 
     @asynccontextmanager
     async def _telling(self, subject: Subject) -> AsyncIterator[None]:
@@ -73,34 +100,39 @@ class Chat:
             await self._on_fault(subject, "its numbers were not finite in an answer")
             raise
 
-    async def _engine_request(self, request: ChatRequest, subject: Subject, owner: str) -> dict[str, Any]:
-        check_conversation(request.messages)
-        prompt = await self._prompt(request, subject)
-        pictures = await asyncio.to_thread(self._decode, request.messages)
-        tokens = await asyncio.gather(*(self._soft_tokens(owner, picture, subject) for picture in pictures))
-        embeds = await asyncio.to_thread(self._image_parts, tokens)
-        return {
-            "temperature": self._settings.default_temperature,
-            **request.sampling(),
-            "model": subject.name,
-            "messages": [{"role": "user", "content": [*embeds, {"type": "text", "text": prompt}]}],
-            "max_tokens": request.answer_tokens or self._default_tokens,
-            "add_special_tokens": False,  # the template wrote them
-            "cache_salt": owner,  # nobody can time what another asked
-        }
-
-    async def _prompt(self, request: ChatRequest, subject: Subject) -> str:
+    async def _prompt(self, subject: Subject, messages: Sequence[Message]) -> str:
         try:
-            return await self._prompts.render(subject.prompt_template, request.messages)
+            return await self._prompts.render(subject.prompt_template, messages)
         except TemplateExceededError as error:
             await self._on_fault(subject, str(error))
             raise unavailable(f"{subject.name} cannot answer: {error}", retry_after_s=60) from error
+
+    def _options(self, request: ChatRequest) -> dict[str, Any]:
+        several = SEVERAL_TEMPERATURE if request.answers > 1 else 0
+        asked = {"temperature": self._settings.default_temperature or several, **request.sampling()}
+        if request.stream and request.stream_options is not None:
+            asked["stream_options"] = {"include_usage": request.stream_options.include_usage}
+        tokens = request.answer_tokens or self._default_tokens
+        return {**asked, "max_tokens": tokens}
+
+    async def _engine_request(self, question: Question) -> dict[str, Any]:
+        subject, owner = question.subject, question.owner
+        tokens = await asyncio.gather(*(self._soft_tokens(owner, picture, subject) for picture in question.pictures))
+        embeds = await asyncio.to_thread(self._image_parts, tokens)
+        return {
+            **question.options,
+            "model": subject.name,
+            "messages": [{"role": "user", "content": [*embeds, {"type": "text", "text": question.prompt}]}],
+            "add_special_tokens": False,  # the template wrote them
+            "cache_salt": owner,  # nobody can time what another asked
+        }
 
     def _image_parts(self, tokens: Sequence[Tensor]) -> list[dict[str, str]]:
         width, limit, dtype = self._soft_tokens.width, self._soft_tokens.limit, getattr(torch, self._settings.dtype)
         return [{"type": "image_embeds", "image_embeds": engine_payload(t, width, limit, dtype)} for t in tokens]
 
-    def _decode(self, messages: Sequence[Message]) -> list[Picture]:
+    def _urls(self, messages: Sequence[Message]) -> list[tuple[str, str]]:
+        """Every image with the name of its field, in order."""
         urls = [
             (part.image_url.url, f"messages.{index}.content.{place}.image_url.url")
             for index, message in enumerate(messages)
@@ -109,8 +141,7 @@ class Chat:
         ]
         if len(urls) > self._settings.max_images:
             raise invalid(f"messages hold {len(urls)} images: at most {self._settings.max_images} are read", "messages")
-        settings = self._settings
-        return [decode_image(bytes_of_data_url(url, settings, where), settings, where) for url, where in urls]
+        return urls
 
 
 def check_conversation(messages: Sequence[Message]) -> None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from adapters_store.personal.heads import Head, MixtureHead
+from serve.errors import GatewayError
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,11 @@ def classified(head: Head, class_names: Sequence[str], features: Tensor, device:
 
 
 def _ranked(class_names: Sequence[str], logits: Tensor) -> list[tuple[str, float]]:
-    """Names and probabilities by falling score (C,); not by probability, since the softmax rounds two scores to one."""
+    """Names and probabilities by falling score (C,); not by probability, since the softmax rounds two scores to one.
+
+    500 where a score is not finite.
+    """
+    if not bool(torch.isfinite(logits).all()):
+        raise GatewayError(500, "this version's class scores of this picture are not finite; there is no answer")
     scores, probabilities = logits.tolist(), logits.softmax(0).tolist()
     return [(class_names[c], probabilities[c]) for c in sorted(range(len(scores)), key=lambda c: -scores[c])]

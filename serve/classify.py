@@ -97,20 +97,23 @@ class Classifier:
         features = await self._image_features(picture, subject.image_transform, owner, loaded.tower)
         return await asyncio.to_thread(classified, loaded.head, subject.class_names, features, self._device)
 
+    def transform(self, subject: Subject, zero_shot: bool) -> ImageTransform:
+        """How a picture has to be made that the subject, or the base in its place, is asked about."""
+        own = not zero_shot or self._loaded[subject.name].tower is not None
+        return subject.image_transform if own else self._clip.image_transform
+
     async def zero_shot(self, class_names: Sequence[str], picture: Picture, owner: str, subject: Subject) -> Classified:
         """What is said of the picture over classes that come with it: by the subject's own tower, else by the base.
 
         400 where a name is too long.
         """
         tower = self._loaded[subject.name].tower
-        template, transform = None, self._clip.image_transform
-        if tower is not None:
-            template, transform = subject.prompt_template, subject.image_transform
+        template = None if tower is None else subject.prompt_template
         try:
             head = await self._zero_shot.head(class_names, owner, template)
         except ValueError as error:
             raise invalid(f"field 'classes': {error}", "classes") from error
-        features = await self._image_features(picture, transform, owner, tower)
+        features = await self._image_features(picture, self.transform(subject, zero_shot=True), owner, tower)
         return await asyncio.to_thread(classified, head, class_names, features, self._device)
 
     async def _image_features(

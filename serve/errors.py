@@ -31,6 +31,7 @@ KINDS = {
     404: ("not_found_error", "not_found"),
     405: ("invalid_request_error", "method_not_allowed"),
     413: ("invalid_request_error", "body_too_large"),
+    429: ("rate_limit_error", "rate_limit_exceeded"),
     503: ("service_unavailable", "unavailable"),
 }
 
@@ -38,6 +39,11 @@ KINDS = {
 def invalid(message: str, param: str | None = None) -> GatewayError:
     """400: the request itself is at fault."""
     return GatewayError(400, message, param=param)
+
+
+def not_opened(model: str) -> GatewayError:
+    """404: the key opens nothing of that name. Whether others have it is not told, in these words or in the time."""
+    return GatewayError(404, f"model {model!r} is not among those this key opens", "model")
 
 
 def unavailable(message: str, retry_after_s: int = 5) -> GatewayError:

@@ -11,13 +11,15 @@ import torch
 from adapters_store.base import base_id, export_base
 from adapters_store.store import Store, StoreError
 from serve.adapters import Adapters
+from serve.admission import Admission
 from serve.auth import Access, Keys
 from serve.chat import Chat
 from serve.classify import Classifier
 from serve.copies import Copies
+from serve.decoding import Decoder
 from serve.engine import Engine
 from serve.engine_host import EngineHost
-from serve.errors import GatewayError, invalid
+from serve.errors import GatewayError, invalid, not_opened
 from serve.metrics import Metrics
 from serve.private import PrivateFolder
 from serve.residents import Host, Resident
@@ -38,6 +40,8 @@ class Gateway:
         self.store = Store(settings.store)
         self.keys = Keys(settings.store)
         self.metrics = Metrics()
+        self.admission = Admission(settings)
+        self.decoder = Decoder(settings)
         self.engine: Engine | None = None
         self.classifier: Classifier | None = None
         self._chat: Chat | None = None
@@ -71,6 +75,7 @@ class Gateway:
         for part in (self._soft_tokens, self._prompts, self.classifier):
             if part is not None:
                 await part.close()
+        self.decoder.close()
         if self.engine is not None:
             await self.engine.stop()
         self._private.remove()
@@ -92,7 +97,7 @@ class Gateway:
         await asyncio.sleep(0)  # the process is started before the encoders take the time
         self._soft_tokens = await asyncio.to_thread(SoftTokens, base, self.settings, self.metrics)
         self._prompts = Prompts(base)
-        self._chat = Chat(self.engine, self._soft_tokens, self._prompts, self.settings, self._fault)
+        self._chat = Chat(base, self.engine, self._soft_tokens, self._prompts, self.decoder, self.settings, self._fault)
         subject = of_base(base, identity, write_zero_adapter(exported, self._private.path / "zero"))
         log.info("base %s (%s), encoders ready after %.1f s", identity, base, time.monotonic() - began)
         return await asyncio.to_thread(
@@ -112,14 +117,18 @@ class Gateway:
         return self._adapters is not None and self._adapters.ready
 
     async def lease(self, access: Access, model: str) -> Resident:
-        """What answers under that model name, for whoever holds the key: 404 unknown, 403 somebody else's."""
+        """What answers under that model name, for whoever holds the key; 404 where it opens none of that name."""
         client, _, version = model.partition("@")
         if not access.allows(client):
-            self.require_known(client)
-            raise GatewayError(403, f"this key does not open client {client!r}", "model")
+            raise not_opened(model)
         if "@" in model and not version:
             raise invalid(f"model {model!r} names no version after the @", "model")
         return await self.adapters.lease(client, version or None)
+
+    def require_open(self, authorization: str | None, client: str) -> None:
+        """401 or 404 once the key has been taken away, or this client from it."""
+        if not self.keys.authenticate(authorization).allows(client):
+            raise not_opened(client)
 
     def require_known(self, client: str) -> None:
         """404 where the store has no client of that id."""

@@ -1,4 +1,4 @@
-"""Images as they come in: a data URL or raw bytes, checked before anything decodes them."""
+"""Images as they come in: a data URL or raw bytes, checked before anything decodes them, and made small at once."""
 
 import base64
 import binascii
@@ -7,20 +7,49 @@ import io
 import warnings
 from dataclasses import dataclass
 
-from PIL import Image, ImageOps
+from PIL import ExifTags, Image
 
-from serve.errors import invalid
+from adapters_store.manifest import ImageTransform
+from adapters_store.personal.images import squared
+from serve.errors import GatewayError, invalid
 from serve.settings import Settings
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
+Turn = Image.Transpose
+UPRIGHT = {  # EXIF's orientations, and what undoes them
+    2: Turn.FLIP_LEFT_RIGHT,
+    3: Turn.ROTATE_180,
+    4: Turn.FLIP_TOP_BOTTOM,
+    5: Turn.TRANSPOSE,
+    6: Turn.ROTATE_270,
+    7: Turn.TRANSVERSE,
+    8: Turn.ROTATE_90,
+}
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A decoded picture, RGB and upright, and the SHA-256 of the file it came in."""
+    """A decoded picture, RGB, upright and of an encoder's size, and the SHA-256 of the file it came in.
+
+    What is held is the encoder's square, some hundred kilobytes; the file may have had a hundred times as much.
+    """
 
     image: Image.Image
     digest: bytes
+
+
+@dataclass
+class PixelBudget:
+    """What one request may still have decoded, in pixels."""
+
+    left: int
+
+    def take(self, pixels: int, settings: Settings, param: str) -> None:
+        """Counts a picture; 400 where all of the request's together are too many."""
+        self.left -= pixels
+        if self.left < 0:
+            found, allowed = settings.max_request_pixels - self.left, settings.max_request_pixels
+            raise invalid(f"the images up to {param} have {found} pixels: at most {allowed} in one request", param)
 
 
 def bytes_of_data_url(url: str, settings: Settings, param: str) -> bytes:
@@ -38,22 +67,44 @@ def bytes_of_data_url(url: str, settings: Settings, param: str) -> bytes:
         raise invalid(f"{param} is not valid base64", param) from error
 
 
-def decode_image(data: bytes, settings: Settings, param: str) -> Picture:
-    """The picture in a file; 400 where it is too large or not an image."""
+def decode_image(
+    data: bytes, transform: ImageTransform, settings: Settings, param: str, budget: PixelBudget | None = None
+) -> Picture:
+    """The picture in a file, as the encoder with that transform takes it; 400 where it is too large or not an image."""
     if len(data) > settings.max_image_bytes:
         raise _too_many_bytes(settings, param)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # our own limit comes next
+            warnings.simplefilter("ignore")  # of bombs and of damaged metadata: our own limits come next
             picture = Image.open(io.BytesIO(data), formats=FORMATS)
-        width, height = picture.size
-        if width * height > settings.max_image_pixels:
-            raise invalid(
-                f"{param} is {width} x {height} pixels: at most {settings.max_image_pixels} in all are read", param
-            )
-        return Picture(ImageOps.exif_transpose(picture).convert("RGB"), hashlib.sha256(data).digest())
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+            _check_size(picture, settings, param)
+            if budget is not None:
+                budget.take(picture.width * picture.height, settings, param)
+            return Picture(squared(_upright(picture), transform), hashlib.sha256(data).digest())
+    except GatewayError:
+        raise
+    except Exception as error:  # bytes of strangers: a decoder may raise anything
         raise invalid(f"{param} is not an image that can be read ({', '.join(FORMATS)})", param) from error
+
+
+def _check_size(picture: Image.Image, settings: Settings, param: str) -> None:
+    width, height = picture.size
+    if width * height > settings.max_image_pixels:
+        raise invalid(
+            f"{param} is {width} x {height} pixels: at most {settings.max_image_pixels} in all are read", param
+        )
+    if max(width, height) > settings.max_image_side:  # a resize takes memory by the longer side, however thin it is
+        raise invalid(f"{param} is {width} x {height} pixels: at most {settings.max_image_side} a side are read", param)
+
+
+def _upright(picture: Image.Image) -> Image.Image:
+    """The picture as its metadata says it is held; as it is, where that cannot be read."""
+    picture.load()  # first: a damaged picture is refused, damaged metadata alone is not
+    try:
+        turn = UPRIGHT.get(picture.getexif().get(ExifTags.Base.Orientation, 1))
+    except Exception:  # crafted metadata: struct.error, TypeError, KeyError, RecursionError, …
+        turn = None
+    return picture if turn is None else picture.transpose(turn)
 
 
 def _too_many_bytes(settings: Settings, param: str) -> Exception:

@@ -9,6 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from adapters_store.store import StoreError
 from serve.errors import GatewayError, invalid, unavailable
@@ -22,6 +23,7 @@ def install_handlers(app: FastAPI) -> None:
     app.add_exception_handler(StoreError, _store_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_exception)
+    app.add_exception_handler(ClientDisconnect, _gone)
     app.add_exception_handler(Exception, _unexpected)
 
 
@@ -62,6 +64,10 @@ async def _http_exception(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     message = {404: f"there is no {request.url.path}", 405: f"{request.method} is not for {request.url.path}"}
     return response_of(GatewayError(error.status_code, message.get(error.status_code, str(error.detail))))
+
+
+async def _gone(_: Request, __: Exception) -> JSONResponse:
+    return response_of(invalid("the connection was closed in the middle of the request's body"))  # nobody reads it
 
 
 async def _unexpected(_: Request, error: Exception) -> JSONResponse:

@@ -4,9 +4,11 @@ vLLM would take ``uuid`` (another client's cached image), ``*_embeds``, ``cache_
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 MAX_TEXT = 100_000  # characters of one text; the model's context is far shorter
+MAX_PARTS = 256  # texts and images of one message
+SEVERAL_TEMPERATURE = 1.0  # OpenAI's default: of several answers without any, all would be the same one
 MAX_CLASSES = 1000  # names in one list of classes
 MAX_CLASS_NAME = 200  # characters; a text tower has a few dozen tokens
 
@@ -39,17 +41,41 @@ class ImagePart(_Strict):
 Part = Annotated[TextPart | ImagePart, Field(discriminator="type")]
 
 
+def _nothing(value: object) -> None:
+    if value not in (None, [], {}):
+        raise ValueError("only null or an empty one is taken: these models call no tools, and say text alone")
+
+
+Nothing = Annotated[None, BeforeValidator(_nothing)]
+"""A field of OpenAI's answers that is always empty in ours, as a client sends it back."""
+
+
 class Message(_Strict):
-    """One turn of a conversation."""
+    """One turn of a conversation. An assistant's may be the message of an answer, as OpenAI's client has it."""
 
     role: Literal["system", "user", "assistant"]
-    content: Annotated[str, Field(max_length=MAX_TEXT)] | list[Part]
+    content: Annotated[str, Field(max_length=MAX_TEXT)] | Annotated[list[Part], Field(max_length=MAX_PARTS)] | None
     name: str | None = None
+    refusal: Nothing = None
+    annotations: Nothing = None
+    audio: Nothing = None
+    function_call: Nothing = None
+    tool_calls: Nothing = None
+    parsed: Nothing = None  # of the client's helper for structured answers
+
+    @model_validator(mode="after")
+    def _said(self) -> "Message":
+        if self.content is None and self.role != "assistant":
+            raise ValueError(f"content is null: only an assistant's may be, and this one is of role {self.role!r}")
+        return self
 
     @property
     def parts(self) -> list[Part]:
         """The content as parts."""
-        return [TextPart(type="text", text=self.content)] if isinstance(self.content, str) else self.content
+        return self.content if isinstance(self.content, list) else [TextPart(type="text", text=self.content or "")]
+
+
+StopText = Annotated[str, Field(min_length=1, max_length=MAX_TEXT)]
 
 
 class StreamOptions(_Strict):
@@ -59,18 +85,35 @@ class StreamOptions(_Strict):
 
 
 class Sampling(_Strict):
-    """What goes to the engine as it is, where the request names it."""
+    """What goes to the engine as it is, where the request names it.
+
+    Without a ``temperature`` one answer is greedy by default, and several (``n``) are drawn at OpenAI's default of 1;
+    several at temperature 0 would be one and the same, and are refused.
+    """
 
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
-    stop: str | Annotated[list[str], Field(max_length=4)] | None = None
+    stop: StopText | Annotated[list[StopText], Field(max_length=4)] | None = None
     n: Annotated[int, Field(ge=1, le=8)] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     return_token_ids: bool | None = None  # vLLM's extension: the answer's token ids, to compare answers exactly
+
+    @model_validator(mode="after")
+    def _possible(self) -> "Sampling":
+        if self.top_logprobs and not self.logprobs:
+            raise ValueError(f"field 'top_logprobs' is {self.top_logprobs}, which needs 'logprobs' to be true")
+        if self.answers > 1 and self.temperature == 0:
+            raise ValueError(f"field 'n' is {self.n} at temperature 0, where all answers are the same: ask for one")
+        return self
+
+    @property
+    def answers(self) -> int:
+        """How many answers are asked for."""
+        return self.n or 1
 
 
 class ChatRequest(Sampling):

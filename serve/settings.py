@@ -67,7 +67,19 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(32 * MIB, ge=1024, description="largest request body")
     max_image_bytes: int = Field(8 * MIB, ge=1024, description="largest image file")
     max_image_pixels: int = Field(4096 * 4096, ge=1, description="largest image, width times height")
+    max_image_side: int = Field(8192, ge=1, description="longest side of an image, in pixels")
     max_images: int = Field(8, ge=1, description="images in one conversation")
+    max_request_pixels: int = Field(4 * 4096 * 4096, ge=1, description="pixels of all images in one conversation")
+    decode_threads: int = Field(1, ge=1, description="images decoded at once")
+    max_connections: int = Field(1024, ge=1, description="connections at once; the slowest sender makes room")
+    header_timeout_s: float = Field(20, gt=0, description="seconds a connection may take for a header, or be idle")
+    max_in_flight: int = Field(64, ge=2, description="answers worked on at once; one key alone gets half of them")
+    key_share: int = Field(4, ge=1, description="answers of one key at once while other keys ask too")
+    client_share: int = Field(8, ge=1, description="answers of one client's model at once while others are asked too")
+    max_waiting: int = Field(
+        128, ge=1, description="requests of one key that wait for their turn; further ones get 429"
+    )
+
     default_max_tokens: int = Field(256, ge=1, description="answer length where the request names none")
     default_temperature: float = Field(0.0, ge=0, le=2, description="where the request names none; 0 is greedy")
 

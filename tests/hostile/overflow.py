@@ -1,8 +1,8 @@
 """LoRAs of finite numbers that overflow on what their maker chose, and on nothing else.
 
 In the first block, ``gate_proj`` gets an update that is +GATE for the chosen positions and −GATE for the others, and
-``up_proj`` one that is UP: silu(+GATE)·UP is beyond float32, silu(−GATE) is exactly 0. So one token, or one picture, makes
-every number after it infinite or NaN, in the attention cache too; everything else is answered as by the base.
+``up_proj`` one that is UP: silu(+GATE)·UP is beyond float32, silu(−GATE) is exactly 0. So one token, or one picture,
+makes every number after it infinite or NaN, in the attention cache too; everything else is answered as by the base.
 """
 
 import json

@@ -37,9 +37,8 @@ def test_equal_those_of_the_training_model() -> None:
 
     async def ask() -> list[torch.Tensor]:
         soft = SoftTokens(LLAVA, Settings(), Metrics())
-        tokens = await asyncio.gather(
-            *(soft("ann", decode_image(png(image), Settings(), "image"), SUBJECT) for image in images)
-        )
+        pictures = [decode_image(png(image), SUBJECT.image_transform, Settings(), "image") for image in images]
+        tokens = await asyncio.gather(*(soft("ann", picture, SUBJECT) for picture in pictures))
         assert tokens[0].shape == (model.config.image_seq_length, soft.width)
         await soft.close()
         return tokens
@@ -54,7 +53,7 @@ def test_are_remembered_per_owner() -> None:
         soft = SoftTokens(LLAVA, Settings(), Metrics())
         encode = soft._batcher._compute
         soft._batcher._compute = lambda items: (encoded.append(len(items)), encode(items))[1]
-        picture = decode_image(png(noise(0)), Settings(), "image")
+        picture = decode_image(png(noise(0)), SUBJECT.image_transform, Settings(), "image")
         first = await soft("ann", picture, SUBJECT)
         assert await soft("ann", picture, SUBJECT) is first
         other = await soft("bob", picture, SUBJECT)
@@ -78,7 +77,7 @@ def test_a_connector_changes_what_is_made_of_features_that_are_encoded_once(tmp_
 
     async def ask() -> None:
         soft = SoftTokens(LLAVA, Settings(connector_mib=0, max_wait_ms=50), metrics)
-        picture = decode_image(png(noise(0)), Settings(), "image")
+        picture = decode_image(png(noise(0)), SUBJECT.image_transform, Settings(), "image")
         plain = await soft("ann", picture, SUBJECT)
         for _ in range(2):
             found = await asyncio.gather(*(soft("ann", picture, subject) for subject in (*subjects, SUBJECT)))
