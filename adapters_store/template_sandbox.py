@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -78,6 +79,7 @@ class Sandbox:
                         pipe.close()
 
 
+@lru_cache(maxsize=64)
 def check_template(template: str) -> None:
     """ValueError with one sentence unless a question about a picture comes out of the template, in bounded time."""
     sandbox = Sandbox()

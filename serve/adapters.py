@@ -183,10 +183,9 @@ class Adapters:
     async def _follow(self, client: str, pointer: Live) -> None:
         """Brings what the pointer names; where that cannot be and nothing answers yet, the newest before it."""
         current = self._live.get(client)
-        if current is not None and current.version == pointer.version:
-            await self._try(client, current.version)  # there already, but for a host that was started anew
-            return
-        for version in [pointer.version] if current else [pointer.version, *reversed(pointer.previous)]:
+        if current is not None and self._refused.now(current.name):
+            del self._live[client]
+        for version in [pointer.version] if client in self._live else [pointer.version, *reversed(pointer.previous)]:
             if await self._try(client, version):
                 self._live[client] = self._prepared[f"{client}@{version}"]
                 return

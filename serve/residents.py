@@ -108,11 +108,10 @@ class Residents:
         self._changes[subject.family] += 1
         try:
             await self._make_room(subject.family)
+            host.require_up()
             generation = host.generation
-            if generation is None:
-                raise EngineUnreachableError
             await host.load(subject)
-            if host.generation != generation:
+            if generation is None or host.generation != generation:
                 raise EngineUnreachableError
         finally:
             self._changes[subject.family] -= 1

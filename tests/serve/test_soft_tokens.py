@@ -20,9 +20,9 @@ from serve.images import decode_image
 from serve.metrics import Metrics
 from serve.settings import Settings
 from serve.soft_tokens import SoftTokens, engine_payload
-from serve.subjects import of_artefact, of_base
+from serve.subjects import of_base
 from serve.vision import Vision
-from tests.serve.artefacts import LLAVA, connector_tensors, publish_lora
+from tests.serve.artefacts import LLAVA, connector_tensors, publish_lora, subject_of
 from tests.serve.live import noise, png
 from train.models.mllm import load_llava
 
@@ -69,7 +69,7 @@ def test_a_connector_changes_what_is_made_of_features_that_are_encoded_once(tmp_
     store = Store(tmp_path)
     for seed in range(3):
         publish_lora(store, f"c{seed}", seed, connector=connector_tensors(seed, task=seed))
-    subjects = [of_artefact(store.artefact(name, store.versions(name)[0])) for name in store.clients()]
+    subjects = [subject_of(store, name, store.versions(name)[0]) for name in store.clients()]
     pixels = to_pixels(noise(0), SUBJECT.image_transform)[None]
     features = Vision(LLAVA, torch.device("cpu")).features(pixels)
     expected = [read_connector(load_file(subject.folder / CONNECTOR))(features)[0] for subject in subjects]
