@@ -1,8 +1,11 @@
 """The vLLM process: started, watched, started again when it ends, and never left behind."""
 
 import asyncio
+import contextlib
 import logging
+import os
 import secrets
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -90,6 +93,7 @@ class Engine:
     async def _spawn(self) -> None:
         self._plan.socket.unlink(missing_ok=True)
         guard = [sys.executable, str(Path(__file__).with_name("guard.py")), str(self._settings.stop_grace_s)]
+        guard.append(str(self.private))
         with self.log_file.open("wb") as output:
             self._process = await asyncio.create_subprocess_exec(
                 *guard,
@@ -131,6 +135,8 @@ class Engine:
             return
         process.stdin.close()  # the guard ends the whole group
         await process.wait()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # what is left of it where the guard itself was killed
 
     def _set(self, state: State) -> None:
         self.state = state

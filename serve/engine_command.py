@@ -81,6 +81,7 @@ def engine_environment(plan: EnginePlan, settings: Settings) -> dict[str, str]:
         SENTINEL: str(sentinel_token(plan.base)),
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
         **({} if torch.cuda.is_available() else _cpu_variables(settings)),
+        "VLLM_HOST_IP": "127.0.0.1",  # it has no other (own_network.py), and would look for one outside
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
         "HF_HUB_OFFLINE": "1",

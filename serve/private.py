@@ -1,6 +1,7 @@
 """A folder that only this gateway reads and writes, gone with it: engine socket, log, verified copies of versions.
 
-The gateway holds a lock on a file in it. However it ended, the next one finds the lock free and removes what was left.
+The gateway holds a lock on a file in it. However it ended, its guard, or the next gateway, finds the lock free and
+removes what was left. (The guard runs as a file beside this one, which therefore imports the standard library only.)
 """
 
 import fcntl
@@ -38,14 +39,15 @@ def sweep(parent: Path) -> None:
     for folder in parent.glob(f"{PREFIX}*"):
         try:
             own = folder.lstat().st_uid == os.getuid() and not folder.is_symlink()
-            if own and _abandoned(folder):
+            if own and abandoned(folder):
                 shutil.rmtree(folder, ignore_errors=True)
                 log.info("removed %s, which a gateway left behind", folder)
         except OSError:
             continue  # it went away by itself
 
 
-def _abandoned(folder: Path) -> bool:
+def abandoned(folder: Path) -> bool:
+    """Whether the gateway that made the folder is gone."""
     try:
         lock = os.open(folder / LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
