@@ -32,11 +32,15 @@ SAMPLE: list[dict[str, Any]] = [
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
 
 
-class TemplateFailedError(ValueError):
+class TemplateError(ValueError):
+    """Why a template is not used; one sentence."""
+
+
+class TemplateFailedError(TemplateError):
     """The template raised an error over this conversation; the message is what it said."""
 
 
-class TemplateExceededError(ValueError):
+class TemplateExceededError(TemplateError):
     """The template took more time or memory than a template gets; its process was ended."""
 
 
@@ -81,16 +85,16 @@ class Sandbox:
 
 @lru_cache(maxsize=64)
 def check_template(template: str) -> None:
-    """ValueError with one sentence unless a question about a picture comes out of the template, in bounded time."""
+    """TemplateError unless a question about a picture comes out of the template, in bounded time."""
     sandbox = Sandbox()
     try:
         prompt = sandbox.render(template, SAMPLE, SPECIAL)
     except TemplateFailedError as error:
-        raise ValueError(f"prompt_template fails over a plain question: {error}") from error
+        raise TemplateError(f"prompt_template fails over a plain question: {error}") from error
     finally:
         sandbox.close()
     if "a-text-to-find" not in prompt:
-        raise ValueError("prompt_template leaves out what the user says")
+        raise TemplateError("prompt_template leaves out what the user says")
 
 
 def _start() -> "subprocess.Popen[bytes]":

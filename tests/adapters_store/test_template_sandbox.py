@@ -56,9 +56,7 @@ def test_a_template_that_fails_says_why_and_the_next_one_is_rendered(sandbox: Sa
     assert sandbox.render(PLAIN, SAMPLE, SPECIAL).startswith("<s>user: ")
 
 
-def test_the_process_sees_nothing_of_the_hosts_environment(
-    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_process_sees_nothing_of_the_hosts_environment(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("A_SECRET", "of the host")
     sandbox.close()
     sandbox.render(PLAIN, SAMPLE, SPECIAL)
@@ -80,4 +78,3 @@ def test_such_a_template_is_not_published(tmp_path: object, template: str, why: 
     with pytest.raises(StoreError, match=why):
         store.publish(manifest(family="mllm", prompt_template=template), lora_files(), {}, activate=True)
     assert store.clients() == []
-

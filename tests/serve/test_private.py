@@ -66,7 +66,9 @@ def test_the_engine_reads_a_configuration_of_ours_and_the_weights_that_were_veri
     files = lora_files(1)
     config = json.loads(files["adapter_config.json"])
     hostile = {"target_modules": "(a+)+$", "modules_to_save": None, "auto_mapping": {"a": [[]]}, "use_rslora": True}
-    folder = Copies(tmp_path / "copies").make("ann@1", files | {"adapter_config.json": json.dumps(config | hostile).encode()})
+    folder = Copies(tmp_path / "copies").make(
+        "ann@1", files | {"adapter_config.json": json.dumps(config | hostile).encode()}
+    )
     said = json.loads((folder / "adapter_config.json").read_text())
     projections = ["down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"]
     numbers = {"r": config["r"], "lora_alpha": config["lora_alpha"], "use_rslora": True}

@@ -1,5 +1,7 @@
 """A LoRA on the vision tower trains, and is published as it was evaluated."""
 
+import json
+
 import pytest
 import torch
 
@@ -78,7 +80,11 @@ def test_what_is_published_is_what_was_evaluated(clip: ResidentClip, client: Cli
     personal = VisionLoraPersonal(clip, 2.0, client.class_names, tensors)
     artefact = vision_lora_artefact("personal", clip, client.class_names, tensors, 2.0)
     assert artefact.rank == 2
-    assert artefact.target_modules == r"visual\.transformer\.resblocks\.\d+\.(attn|mlp\.c_fc|mlp\.c_proj)"
+    blocks = len(clip.clip.model.visual.transformer.resblocks)
+    names = [
+        f"visual.transformer.resblocks.{i}.{end}" for i in range(blocks) for end in ("attn", "mlp.c_fc", "mlp.c_proj")
+    ]
+    assert artefact.target_modules == json.loads(artefact.files["adapter_config.json"])["target_modules"] == names
     read, scale = read_vision_lora(artefact.files)
     again = VisionLoraPersonal(clip, scale, artefact.class_names, read)
     assert torch.equal(again.logits(client.test), personal.logits(client.test))
