@@ -21,7 +21,17 @@ from serve.metrics import Metrics
 from serve.settings import MIB, Settings
 from serve.subjects import Subject, of_artefact
 from serve.vision import Vision
-from tests.serve.artefacts import LLAVA, TOKEN, VISION, Tensors, connector_tensors, lora_files, lora_manifest
+from tests.floats import check_close
+from tests.serve.artefacts import (
+    CONNECTOR_TERMS,
+    LLAVA,
+    TOKEN,
+    VISION,
+    Tensors,
+    connector_tensors,
+    lora_files,
+    lora_manifest,
+)
 
 BOUND_MIB = 8  # two connectors of 2.25 MiB with the 1.5 MiB they share, and not three
 
@@ -84,7 +94,7 @@ async def ask(connectors: Connectors, subject: Subject) -> torch.Tensor:
 async def check_answer(connectors: Connectors, subject: Subject) -> None:
     """What comes out is what the version's file says."""
     expected = read_connector(load_file(subject.folder / CONNECTOR))(vision().sample)
-    torch.testing.assert_close(await ask(connectors, subject), expected, atol=1e-5, rtol=1e-5)
+    check_close(await ask(connectors, subject), expected, CONNECTOR_TERMS)
 
 
 def test_memory_stays_within_the_bound_and_answers_right(store: Store) -> None:
