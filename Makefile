@@ -25,7 +25,7 @@ test: $(INSTALLED)-dev
 
 # the numeric tests with every kind of kernel that this processor has, then the long forms
 accept: $(INSTALLED)-dev
-	@failed=; for kind in $$($(BIN)/python -m tests.kernels); do for threads in 1 2; do \
+	@kinds=$$($(BIN)/python -m tests.kernels) || exit 1; failed=; for kind in $$kinds; do for threads in 1 2; do \
 		echo "Numeric tests, kernels: $$kind, threads: $$threads"; \
 		ATEN_CPU_CAPABILITY=$$kind OMP_NUM_THREADS=$$threads $(BIN)/python -m pytest -q -m 'numeric and not accept' \
 			|| failed="$$failed $$kind×$$threads"; \

@@ -81,7 +81,9 @@ def test_answers_are_the_trainers_for_every_test_image(served: Served, clip: Res
         logits = served.heads[member.id].logits(clip.features(member.test))
         for row, answer in zip(logits, answers[member.id], strict=True):
             expected = dict(zip(member.class_names, row.softmax(0).tolist(), strict=True))
-            check_probabilities(probabilities(answer), expected)
+            found = probabilities(answer)
+            check_probabilities(found, expected)
+            assert list(found.values()) == sorted(found.values(), reverse=True)
 
 
 @torch.no_grad()
