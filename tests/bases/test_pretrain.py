@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[2]
 CPU = torch.device("cpu")
 
 
+@pytest.mark.numeric
 def test_the_fast_forward_is_open_clips() -> None:
     model, tokenizer = make_clip(1).eval(), make_tokenizer()
     images, texts = torch.randn(2, 3, 64, 64), ["a red star", "there is a blue ring in the image."]
@@ -44,6 +45,7 @@ def test_batches_depend_on_seed_and_step_alone() -> None:
     assert not torch.equal(x, z)
 
 
+@pytest.mark.numeric
 def test_packed_turns_equal_single_ones(tmp_path: Path) -> None:
     """Several turns in one sequence give the logits that each gives alone in the exported model."""
     from transformers import LlavaForConditionalGeneration
@@ -80,6 +82,7 @@ def test_packed_turns_equal_single_ones(tmp_path: Path) -> None:
             start += size
 
 
+@pytest.mark.numeric
 def test_a_cut_run_continues_to_the_same_weights(tmp_path: Path) -> None:
     def weights(folder: Path, lengths: list[int]) -> dict[str, torch.Tensor]:
         for steps in lengths:
@@ -117,6 +120,7 @@ def stop_after(budget: Budget, steps: int, folder: Path) -> None:
         loop.Stage.advance = advance  # type: ignore[method-assign]
 
 
+@pytest.mark.numeric
 def test_exported_clip_comes_back(tmp_path: Path) -> None:
     model = make_clip(4)
     export_clip(model, tmp_path)

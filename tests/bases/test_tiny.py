@@ -67,6 +67,7 @@ def test_size_and_precision() -> None:
     assert not [path for path in BASE.rglob("*") if path.suffix in (".bin", ".pt", ".pkl")]
 
 
+@pytest.mark.numeric
 def test_open_clip_loads_it_and_agrees(clip: open_clip.CLIP) -> None:
     model, preprocess = open_clip.create_model_from_pretrained(f"local-dir:{BASE / 'clip'}")
     tokenizer = open_clip.get_tokenizer(f"local-dir:{BASE / 'clip'}")
@@ -85,6 +86,7 @@ def test_open_clip_loads_it_and_agrees(clip: open_clip.CLIP) -> None:
     assert preprocess(Image.new("RGB", (100, 80))).shape == (3, 64, 64)
 
 
+@pytest.mark.numeric
 def test_the_llava_sees_through_that_clip(clip: open_clip.CLIP, reader: Reader) -> None:
     pixels = torch.randn(2, 3, 64, 64)
     with torch.no_grad():

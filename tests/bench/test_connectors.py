@@ -20,6 +20,7 @@ from tests.serve.artefacts import CONNECTOR_TERMS
 CPU = torch.device("cpu")
 
 
+@pytest.mark.numeric
 def test_both_ways_to_compute_a_batch_compute_the_same() -> None:
     size, held = versions.widths(BASE), FrozenByDigest()
     ready = [served(read_connector(versions.connector_tensors(k, size)), held, CPU) for k in range(3)]

@@ -17,6 +17,8 @@ from train.config import RunConfig
 from train.data import ClientData, build
 from train.models.clip import ResidentClip
 
+pytestmark = pytest.mark.numeric
+
 
 def small(**method: Any) -> tuple[RunConfig, list[ClientData]]:
     found = config("pfedmoap", method={"experts": 2, **method})

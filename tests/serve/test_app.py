@@ -130,6 +130,7 @@ def test_metrics_are_per_client_and_bounded(app: TestClient, store: Store) -> No
     assert "stranger" not in text
 
 
+@pytest.mark.numeric
 def test_classification_is_the_prompt_on_the_base(app: TestClient, store: Store) -> None:
     answer = app.post(
         "/v1/classify", headers=bearer(store, "cat"), json={"model": "cat", "image": data_url(noise(3)), "top_k": 3}

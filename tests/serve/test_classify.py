@@ -17,6 +17,8 @@ from tests.train.small import config
 from train.data import ClientData, build
 from train.models.clip import MemoryClassifier, MixtureClassifier, PromptClassifier, ResidentClip
 
+pytestmark = pytest.mark.numeric
+
 CLIENTS = 10
 Answers = dict[str, list[dict[str, Any]]]
 METHODS = ("pfedmoap", "promptfl", "pfedmoap", "pfedprompt", "pfedmoap")  # given out in turn

@@ -1,11 +1,14 @@
 """Connectors of several clients over one batch: the numbers of each by itself, and memory that is shared."""
 
+import pytest
 import torch
 
 from adapters_store.personal.connector import Connector, read_connector
 from serve.connector_batch import FrozenByDigest, Served, connect, served
 from tests.floats import check_close
 from tests.serve.artefacts import CONNECTOR_TERMS, TASKS, TOKEN, VISION, Tensors, connector_tensors, mlp_tensors
+
+pytestmark = pytest.mark.numeric
 
 CPU = torch.device("cpu")
 TOKENS = 8

@@ -33,6 +33,8 @@ from tests.serve.artefacts import (
     lora_manifest,
 )
 
+pytestmark = pytest.mark.numeric
+
 BOUND_MIB = 8  # two connectors of 2.25 MiB with the 1.5 MiB they share, and not three
 
 

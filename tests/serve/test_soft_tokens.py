@@ -27,6 +27,8 @@ from tests.serve.artefacts import LLAVA, connector_tensors, publish_lora
 from tests.serve.live import noise, png
 from train.models.mllm import load_llava
 
+pytestmark = pytest.mark.numeric
+
 SUBJECT = of_base(LLAVA, "0" * 16, LLAVA)
 
 

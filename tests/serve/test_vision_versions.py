@@ -23,6 +23,8 @@ from train.models.vision_lora import (
 )
 from train.tensors import Tensors
 
+pytestmark = pytest.mark.numeric
+
 SCALE = 2.0
 CLIENTS = ("ann", "bob", "global")  # with a tower each; "cat" has a prompt
 

@@ -18,6 +18,8 @@ from tests.serve.live import data_url, noise, png
 from train.data import Example
 from train.models.clip import ResidentClip, ZeroShotClassifier
 
+pytestmark = pytest.mark.numeric
+
 NAMES = ["red circle", "night sketch", "café"]
 
 

@@ -1,10 +1,13 @@
 """Low-rank arithmetic against the dense matrices."""
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from train.lowrank import dense_recompressed, padded, product_norm, recompressed, relative_error, stacked
+
+pytestmark = pytest.mark.numeric
 
 SIZES = st.tuples(st.integers(1, 9), st.integers(1, 12), st.integers(1, 4), st.integers(1, 3))
 

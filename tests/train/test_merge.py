@@ -39,6 +39,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return small_llavas(tmp_path_factory.mktemp("small"))
 
 
+@pytest.mark.numeric
 def test_a_merged_adapter_loads_with_peft(loras: list[Path], tmp_path: Path) -> None:
     from peft import PeftModel
     from transformers import LlavaForConditionalGeneration

@@ -18,6 +18,8 @@ from train.models.base import Personal
 from train.models.clip import ResidentClip
 from train.privacy import AT_ONCE, Mechanism, example_gradients, poisson_samples, sampling_rate, set_example_gradients_
 
+pytestmark = pytest.mark.numeric
+
 TURN = Turn("train", 1)
 GRADIENT = BACK * (CLIP_TEXT + 4 * 128)  # additions through text tower, gate and logits
 TEN = ClientConfig(local_steps=1, batch_size=10)
@@ -109,10 +111,8 @@ def test_clipping_the_prompt_alone_would_let_an_example_through(clip: ResidentCl
 def test_under_a_wide_norm_it_is_the_plain_sum_over_the_expected_number(model: tuple[Personal, Any, int]) -> None:
     personal, prepared, count = model
     plain = torch.autograd.grad(personal.outputs(prepared, range(count)).loss, list(personal.parameters.values()))
-    found, every = (
-        noiseless(personal, prepared, range(count), 1e6),
-        [alone(personal, prepared, i) for i in range(count)],
-    )
+    found = noiseless(personal, prepared, range(count), 1e6)
+    every = [alone(personal, prepared, row) for row in range(count)]
     for members in linears(personal):
         size = sum(norm([true[k] for k in members]) for true in every) / count  # examples cancel
         check_close(joined(found[k] / count for k in members), joined(plain[k] for k in members), GRADIENT, size)

@@ -9,6 +9,8 @@ from torch import Tensor
 from adapters_store.personal.connector import PARTS, ROUTER, read_connector
 from tests.floats import check_close
 
+pytestmark = pytest.mark.numeric
+
 ADAPTERS = ("experts.0.task", "experts.1.task", "experts.1.cross", "experts.2.task", "experts.2.cross", "client")
 
 

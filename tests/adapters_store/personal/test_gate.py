@@ -11,6 +11,8 @@ from adapters_store.personal.gate import Gate, gate_width, initial_gate
 from adapters_store.personal.heads import MixtureHead
 from tests.floats import check_close
 
+pytestmark = pytest.mark.numeric
+
 Array = NDArray[np.float64]
 TAU, LAMBDA = 100.0, 0.5
 

@@ -12,6 +12,8 @@ from adapters_store.personal.prompt import prompt_width
 from tests.adapters_store.personal.test_gate import units
 from tests.floats import check_close
 
+pytestmark = pytest.mark.numeric
+
 NAMES = ["red star", "blue ring"]
 
 

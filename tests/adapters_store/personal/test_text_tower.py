@@ -12,6 +12,8 @@ from adapters_store.personal.clip import Clip
 from adapters_store.personal.prompt import PromptedText, prompt_width, word_prompt
 from tests.floats import BACK, block, check_close
 
+pytestmark = pytest.mark.numeric
+
 TERMS = 3 * block(64, 16, 24, 256) + 64  # additions in the tower below
 NAMES = ["cat", "big dog", "a tabby cat on the mat"]
 VISION = {"layers": 1, "width": 64, "image_size": 32, "patch_size": 16}

@@ -27,6 +27,8 @@ from tests.floats import CLIP_IMAGE, block, check_close
 from tests.serve.artefacts import CLIP
 from train.models.vision_lora import vision_lora_files
 
+pytestmark = pytest.mark.numeric
+
 SMALL = 3 * 8 * 8 + 2 * block(16, 8, 5, 64) + 3 * 16  # additions in the tower of ``small``
 ENDS = ("attn", "attn.base_layer.out_proj", "mlp.c_fc", "mlp.c_proj")
 

@@ -29,6 +29,8 @@ from train.merging.selection import Scope
 from train.merging.ties import ties
 from train.tensors import derive_seed
 
+pytestmark = pytest.mark.numeric
+
 FACTORS = 9  # additions in a product of factors: no layer is wider
 Method = Callable[[Sequence[Adapter]], Adapter]
 

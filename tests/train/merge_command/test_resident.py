@@ -26,6 +26,8 @@ from train.models.mllm import Mllm
 from train.models.vision_lora import VisionLoraOptions, initial_vision_lora, vision_lora_files
 from train.tensors import generator
 
+pytestmark = pytest.mark.numeric
+
 FACTORS = 768  # additions in a product of factors: no layer is wider
 FEW = ("--anchor-count", "4", "--seed", "3")
 

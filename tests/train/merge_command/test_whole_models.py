@@ -16,6 +16,8 @@ from train.merging.dare import dare_streamed
 from train.merging.ties import ties_streamed
 from train.tensors import Tensors
 
+pytestmark = pytest.mark.numeric
+
 QUERY = "language_model.model.layers.0.self_attn.q_proj.weight"
 Stream = Iterator[tuple[str, Tensor]]
 

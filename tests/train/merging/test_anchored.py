@@ -9,6 +9,8 @@ from tests.train.merging.drawn import SHAPES, adapter, dense
 from train.merging.adapter import Adapter
 from train.merging.anchored import Loss, anchored
 
+pytestmark = pytest.mark.numeric
+
 CLIENTS = [adapter(seed) for seed in range(3)]
 PLANTED = torch.tensor([[0.0, 2.0, 1.0], [1.0, 0.5, -1.0], [3.0, 1.0, 1.0]])  # (K, L), layers in file order
 LAYERS = sorted(SHAPES)

@@ -16,6 +16,8 @@ from train.models.lora import LoraOptions, LoraPersonal
 from train.models.mllm import Mllm, load_llava
 from train.tensors import Tensors, from_bytes, read
 
+pytestmark = pytest.mark.numeric
+
 A, B = "x.lora_A.weight", "x.lora_B.weight"
 
 

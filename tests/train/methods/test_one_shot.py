@@ -20,6 +20,8 @@ from train.models.alignment_gradients import alignment_gradients
 from train.models.captions import Captions
 from train.tensors import Tensors, generator
 
+pytestmark = pytest.mark.numeric
+
 ONE_SHOT = ["anchored", "ataf", "sap"]
 FACTORS = 768 + 6  # additions in a product of factors: the widest layer's, and three clients of rank 2
 

@@ -18,6 +18,8 @@ from train.models.clip import MixtureClassifier, PromptClassifier, ResidentClip
 from train.models.feature_cache import MIB
 from train.tensors import Tensors, read, to_bytes
 
+pytestmark = pytest.mark.numeric
+
 CLIENTS = [ClientInfo(f"c{i}", 1, ("star", "ring")) for i in range(5)]
 CONTEXT = ServerContext(None, CLIENTS, 7, 1, 0)  # type: ignore[arg-type]
 

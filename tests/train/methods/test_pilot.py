@@ -21,6 +21,8 @@ from train.models.connected import ConnectedPersonal
 from train.models.mllm import Mllm
 from train.tensors import Tensors, from_bytes, schema_of, to_bytes
 
+pytestmark = pytest.mark.numeric
+
 A, B = "base.lora_A.weight", "base.lora_B.weight"
 PROJECTOR = {part: torch.zeros(1) for part in PARTS}
 CLIENTS = [ClientInfo("ann", 1, task="caption"), ClientInfo("bob", 3, task="caption"), ClientInfo("cat", 4, task="vqa")]

@@ -18,6 +18,8 @@ from train.models.clip import ResidentClip
 from train.models.vision_lora import VisionLoraOptions, initial_vision_lora
 from train.tensors import Tensors
 
+pytestmark = pytest.mark.numeric
+
 STEP = 1e-5  # of finite differences
 
 

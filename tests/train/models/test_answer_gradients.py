@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 import torch
 
 from tests.floats import BACK, LLAVA_LOGITS, check_close
@@ -10,6 +11,8 @@ from train.models.answer_gradients import answer_gradients
 from train.models.lora import LoraOptions, LoraPersonal, adapt_, initial_lora
 from train.models.mllm import Mllm
 from train.tensors import Tensors
+
+pytestmark = pytest.mark.numeric
 
 LORA = LoraOptions(rank=2, alpha=4, targets=("q_proj", "down_proj"))
 

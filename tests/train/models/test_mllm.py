@@ -14,6 +14,8 @@ from train.data import build
 from train.models.lora import LoraOptions, LoraPersonal, adapt_, initial_lora, lora_parameters, without_adapter
 from train.models.mllm import IGNORED, Mllm, load_llava
 
+pytestmark = pytest.mark.numeric
+
 BASE = resolve("bases/tiny/llava")
 EXAMPLES = build(config("fedit").data, 0)[0].test
 

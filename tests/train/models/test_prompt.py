@@ -7,6 +7,8 @@ from adapters_store.personal.prompt import PromptedText, prompt_width, word_prom
 from tests.floats import CLIP_TEXT, check_close
 from train.models.clip import PromptClassifier, ResidentClip, ZeroShotClassifier
 
+pytestmark = pytest.mark.numeric
+
 CLASSES = ["star", "red ring", "moon"]
 
 

@@ -17,6 +17,8 @@ from train.models.vision_lora import (
 from train.privacy import example_gradients
 from train.tensors import Tensors
 
+pytestmark = pytest.mark.numeric
+
 OPTIONS = VisionLoraOptions(rank=2, alpha=4)
 
 
