@@ -27,6 +27,7 @@ CLIP_CONFIG = json.loads((CLIP / "open_clip_config.json").read_text())
 WIDTH = CLIP_CONFIG["model_cfg"]["text_cfg"]["width"]
 FEATURES = CLIP_CONFIG["model_cfg"]["embed_dim"]
 VISION, HIDDEN, TOKEN, TASKS = 192, 256, 256, 5  # of a Pilot federation over the embedded LLaVA
+CONNECTOR_TERMS = VISION + HIDDEN + 2 * TASKS  # additions from a feature to a soft token: an adapter's, and of them
 
 Tensors = dict[str, torch.Tensor]
 
