@@ -35,10 +35,10 @@ class Prompts:
             prompt, of_template = (self._rendered(template, said) for said in (messages, harmless(messages)))
         except Exception as error:  # a template is a program of somebody else's: anything may come out of it
             raise invalid(f"this model's prompt template takes no such conversation: {error}", "messages") from error
+        self._reserved.refuse_made_up(prompt, of_template)
         images = sum(1 for message in messages for part in message.parts if not isinstance(part, TextPart))
         if prompt.count(self.image_token) != images:
             raise invalid(f"this model's prompt template has no place for {images} images there", "messages")
-        self._reserved.refuse_made_up(prompt, of_template)
         return prompt
 
     def _rendered(self, template: str, messages: Sequence[Message]) -> str:
