@@ -80,6 +80,8 @@ class Shares:
         while passed < len(self._queues):
             who, queue = next(iter(self._queues.items()))
             self._queues.move_to_end(who)
+            while queue and queue[0].turn.cancelled():
+                queue.popleft()
             if queue and self._has_room(who, queue[0].weight):
                 one = queue.popleft()
                 self._held[who] += one.weight
@@ -110,10 +112,8 @@ class Shares:
             self._seen.popitem(last=False)
 
     def _forget(self, who: str, one: _Waiting) -> None:
-        queue = self._queues[who]
-        queue.remove(one)
-        if not queue:
-            del self._queues[who]
+        if one in self._queues.get(who, ()):
+            self._queues[who].remove(one)
         self._give()
 
     def _too_many(self) -> GatewayError:

@@ -95,7 +95,10 @@ async def _classified(
         subject = await _leased(gateway, request, access, asked.model, held)
         classifier = gateway.classify_with(subject)
         transform = classifier.transform(subject, zero_shot=asked.classes is not None)
-        picture = await gateway.decoder.one(owner, asked.image if file is None else file, transform, "image")
+        if file is None:
+            [picture] = await gateway.decoder.of_urls(owner, [(asked.image, "image")], transform)
+        else:
+            picture = await gateway.decoder.of_file(owner, file, transform, "image")
         asked = asked.model_copy(update={"image": ""})
     async with gateway.admission.answers(owner, subject.client):
         if asked.classes is None:

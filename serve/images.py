@@ -5,13 +5,15 @@ import binascii
 import hashlib
 import io
 import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from PIL import ExifTags, Image
 
 from adapters_store.manifest import ImageTransform
 from adapters_store.personal.images import squared
-from serve.errors import GatewayError, invalid
+from serve.errors import invalid
 from serve.settings import Settings
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
@@ -38,18 +40,13 @@ class Picture:
     digest: bytes
 
 
-@dataclass
-class PixelBudget:
-    """What one request may still have decoded, in pixels."""
+@dataclass(frozen=True)
+class Opened:
+    """A file of an image whose head has been read, and none of its pixels."""
 
-    left: int
-
-    def take(self, pixels: int, settings: Settings, param: str) -> None:
-        """Counts a picture; 400 where all of the request's together are too many."""
-        self.left -= pixels
-        if self.left < 0:
-            found, allowed = settings.max_request_pixels - self.left, settings.max_request_pixels
-            raise invalid(f"the images up to {param} have {found} pixels: at most {allowed} in one request", param)
+    image: Image.Image
+    digest: bytes
+    param: str  # the request's field it came in
 
 
 def bytes_of_data_url(url: str, settings: Settings, param: str) -> bytes:
@@ -67,23 +64,41 @@ def bytes_of_data_url(url: str, settings: Settings, param: str) -> bytes:
         raise invalid(f"{param} is not valid base64", param) from error
 
 
-def decode_image(
-    data: bytes, transform: ImageTransform, settings: Settings, param: str, budget: PixelBudget | None = None
-) -> Picture:
-    """The picture in a file, as the encoder with that transform takes it; 400 where it is too large or not an image."""
+def open_image(data: bytes, settings: Settings, param: str) -> Opened:
+    """The image in a file, not yet decoded; 400 where it is too large or not an image."""
     if len(data) > settings.max_image_bytes:
         raise _too_many_bytes(settings, param)
+    with _readable(param), warnings.catch_warnings():
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # our own limits come next
+        image = Image.open(io.BytesIO(data), formats=FORMATS)
+    _check_size(image, settings, param)
+    return Opened(image, hashlib.sha256(data).digest(), param)
+
+
+def check_together(opened: Sequence[Opened], settings: Settings) -> None:
+    """400 where the images of one request have too many pixels together."""
+    found, allowed = sum(one.image.width * one.image.height for one in opened), settings.max_request_pixels
+    if found > allowed:
+        raise invalid(f"the images have {found} pixels together: at most {allowed} are read", opened[-1].param)
+
+
+def decode(opened: Opened, transform: ImageTransform) -> Picture:
+    """The picture, as the encoder with that transform takes it; 400 where it is not an image."""
+    with _readable(opened.param):
+        return Picture(squared(_upright(opened.image), transform), opened.digest)
+
+
+def decode_image(data: bytes, transform: ImageTransform, settings: Settings, param: str) -> Picture:
+    """The picture in a file, as the encoder with that transform takes it; 400 where it cannot be read."""
+    return decode(open_image(data, settings, param), transform)
+
+
+@contextmanager
+def _readable(param: str) -> Iterator[None]:
+    """400 for whatever happens within: the bytes are a stranger's, and a decoder may raise anything."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of bombs and of damaged metadata: our own limits come next
-            picture = Image.open(io.BytesIO(data), formats=FORMATS)
-            _check_size(picture, settings, param)
-            if budget is not None:
-                budget.take(picture.width * picture.height, settings, param)
-            return Picture(squared(_upright(picture), transform), hashlib.sha256(data).digest())
-    except GatewayError:
-        raise
-    except Exception as error:  # bytes of strangers: a decoder may raise anything
+        yield
+    except Exception as error:
         raise invalid(f"{param} is not an image that can be read ({', '.join(FORMATS)})", param) from error
 
 

@@ -70,7 +70,7 @@ class Settings(BaseSettings):
     max_image_side: int = Field(8192, ge=1, description="longest side of an image, in pixels")
     max_images: int = Field(8, ge=1, description="images in one conversation")
     max_request_pixels: int = Field(4 * 4096 * 4096, ge=1, description="pixels of all images in one conversation")
-    decode_threads: int = Field(1, ge=1, description="images decoded at once")
+    decode_threads: int = Field(2, ge=1, description="images decoded at once; one key has one of them decoded")
     max_connections: int = Field(1024, ge=1, description="connections at once; the slowest sender makes room")
     header_timeout_s: float = Field(20, gt=0, description="seconds a connection may take for a header, or be idle")
     max_in_flight: int = Field(64, ge=2, description="answers worked on at once; one key alone gets half of them")

@@ -34,32 +34,33 @@ class Prompts:
         TemplateExceededError where the template had to be stopped: it is then the artefact that is at fault.
         """
         self._reserved.refuse(messages)
-        images = sum(1 for message in messages for part in message.parts if not isinstance(part, TextPart))
         try:
-            prompt = await self._rendered(template, _as_plain(messages), images)
-            of_template = await self._rendered(template, _as_plain(harmless(messages)), images)
+            prompt = await self._rendered(template, _as_plain(messages))
+            of_template = await self._rendered(template, _as_plain(harmless(messages)))
         except TemplateFailedError as error:
             raise invalid(f"this model's prompt template takes no such conversation: {error}", "messages") from error
         await asyncio.to_thread(self._reserved.refuse_made_up, prompt, of_template)
+        images = sum(1 for message in messages for part in message.parts if not isinstance(part, TextPart))
+        if prompt.count(self.image_token) != images:
+            raise invalid(f"this model's prompt template has no place for {images} images there", "messages")
         return prompt
 
     async def check(self, template: str) -> None:
         """ValueError with one sentence unless the template takes a question, with a picture and without one."""
-        for messages, images in ((WITH_PICTURE, 1), (WITHOUT, 0)):
+        for conversation, images in ((WITH_PICTURE, 1), (WITHOUT, 0)):
             try:
-                await self._rendered(template, messages, images)
+                prompt = await self._rendered(template, conversation)
             except TemplateFailedError as error:
                 raise ValueError(f"its prompt_template fails over a plain question: {error}") from error
+            if prompt.count(self.image_token) != images:
+                raise ValueError(f"its prompt_template has no place for {images} images")
 
     async def close(self) -> None:
         """Ends the sandboxes."""
         await self._sandboxes.close()
 
-    async def _rendered(self, template: str, conversation: Conversation, images: int) -> str:
-        prompt = await self._sandboxes.render(template, conversation, self._special)
-        if prompt.count(self.image_token) != images:
-            raise TemplateFailedError(f"it has no place for {images} images there")
-        return prompt
+    async def _rendered(self, template: str, conversation: Conversation) -> str:
+        return await self._sandboxes.render(template, conversation, self._special)
 
 
 def _as_plain(messages: Sequence[Message]) -> Conversation:

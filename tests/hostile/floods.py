@@ -13,13 +13,12 @@ import struct
 import threading
 import time
 import zlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
-import numpy as np
 import psutil
 from PIL import Image
 
@@ -45,9 +44,9 @@ class Watched:
 class Watch:
     """A bystander that asks without pause, and a look at the gateway's resident memory every 20 ms."""
 
-    def __init__(self, url: str, key: str, body: dict[str, Any], pid: int) -> None:
+    def __init__(self, url: str, key: str, path: str, body: dict[str, Any], pid: int) -> None:
         self.seen = Watched()
-        self._url, self._key, self._body = url, key, body
+        self._url, self._key, self._path, self._body = url, key, path, body
         self._process = psutil.Process(pid)
         self._over = threading.Event()
         self._threads = [threading.Thread(target=act, daemon=True) for act in (self._ask, self._look)]
@@ -68,7 +67,7 @@ class Watch:
             while not self._over.is_set():
                 asked = time.monotonic()
                 try:
-                    answer = http.post("/v1/chat/completions", json=self._body)
+                    answer = http.post(self._path, json=self._body)
                 except httpx.HTTPError as error:
                     self.seen.failures.append(repr(error))
                     continue
@@ -220,20 +219,17 @@ def large_png(side: int = 4096, mode: str = "RGB") -> str:
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
-def bystander_body(model: str) -> dict[str, Any]:
+def large_webp(side: int = 16383) -> str:
+    """A data URL of a plain picture of the largest side that WebP has, in a few kilobytes."""
+    buffer = io.BytesIO()
+    Image.new("L", (side, side)).save(buffer, "WEBP", lossless=True, method=0)
+    return "data:image/webp;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+def small_question(model: str) -> dict[str, Any]:
     """A small question about a small picture, as the bystander asks it."""
-    pictures = [{"type": "image_url", "image_url": {"url": data_url(noise(5))}}]
-    content = [*pictures, {"type": "text", "text": "what color is the circle?"}]
+    content = [
+        {"type": "image_url", "image_url": {"url": data_url(noise(5))}},
+        {"type": "text", "text": "what color is the circle?"},
+    ]
     return {"model": model, "messages": [{"role": "user", "content": content}], "max_tokens": 12}
-
-
-def rest_until(act: Callable[[], Any]) -> tuple[float, float]:
-    """When ``act`` began and when it was over."""
-    began = time.monotonic()
-    act()
-    return began, time.monotonic()
-
-
-def black(side: int) -> np.ndarray:
-    """A black picture, (side, side, 3) uint8."""
-    return np.zeros((side, side, 3), np.uint8)

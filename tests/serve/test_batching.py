@@ -46,6 +46,34 @@ def test_nothing_waits_longer_than_it_should() -> None:
     assert asyncio.run(ask()) < 1
 
 
+def test_an_error_reaches_its_own_item_and_none_of_its_batch() -> None:
+    async def ask() -> list[int | BaseException]:
+        batcher = Batcher(Doubler(), max_batch=4, max_wait_ms=50)
+        results = await asyncio.gather(*(batcher(i) for i in (1, -1, 2, 3)), return_exceptions=True)
+        await batcher.close()
+        return results
+
+    one, bad, *others = asyncio.run(ask())
+    assert [one, *others] == [2, 4, 6]
+    assert isinstance(bad, ValueError)
+
+
+def test_what_nobody_waits_for_any_more_is_not_computed() -> None:
+    doubler = Doubler()
+
+    async def ask() -> None:
+        batcher = Batcher(doubler, max_batch=2, max_wait_ms=20)
+        tasks = [asyncio.create_task(batcher(i)) for i in range(6)]
+        await asyncio.sleep(0)
+        for task in tasks[:5]:
+            task.cancel()
+        assert await tasks[5] == 10
+        await batcher.close()
+
+    asyncio.run(ask())
+    assert doubler.batches in ([[5]], [[0, 1], [5]])  # the first two may have begun
+
+
 def test_an_error_reaches_its_batch_and_no_other() -> None:
     async def ask() -> None:
         batcher = Batcher(Doubler(), max_batch=1, max_wait_ms=0)

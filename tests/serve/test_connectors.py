@@ -21,13 +21,9 @@ from serve.metrics import Metrics
 from serve.settings import MIB, Settings
 from serve.subjects import Subject
 from serve.vision import Vision
-<<<<<<< HEAD
-from tests.serve.artefacts import (
-=======
 from tests.floats import check_close
 from tests.serve.artefacts import (
     CONNECTOR_TERMS,
->>>>>>> part-tolerance
     LLAVA,
     TOKEN,
     VISION,
@@ -35,14 +31,10 @@ from tests.serve.artefacts import (
     connector_tensors,
     lora_files,
     lora_manifest,
-<<<<<<< HEAD
     subject_of,
-)
-=======
 )
 
 pytestmark = pytest.mark.numeric
->>>>>>> part-tolerance
 
 BOUND_MIB = 8  # two connectors of 2.25 MiB with the 1.5 MiB they share, and not three
 

@@ -1,6 +1,7 @@
 """What becomes of the engine's troubles: a hand-written engine that fails in every way the real one might."""
 
 import asyncio
+import contextlib
 import json
 import threading
 import time
@@ -104,6 +105,68 @@ def test_an_engine_that_ends_in_the_middle_is_said_to(socket: Path) -> None:
     with pytest.raises(GatewayError, match="in the middle of the answer") as refused:
         with_client(socket, lambda client: said(client, "error"))
     assert "EngineCore" not in refused.value.message
+
+
+def answer_of(chunk: dict[str, Any]) -> bytes:
+    """It as a whole answer over HTTP, after which the connection may be used again."""
+    body = json.dumps(chunk).encode()
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+async def read_request(reader: asyncio.StreamReader) -> bytes:
+    """One request, head and body."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0] or 0)
+    return head + await reader.readexactly(length)
+
+
+@contextlib.asynccontextmanager
+async def closing_engine(path: Path, answers_each: int) -> AsyncIterator[list[bytes]]:
+    """An engine that answers so often over one connection, reads one request more, and closes it; what it was asked."""
+    asked: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            for _ in range(answers_each):
+                asked.append(await read_request(reader))
+                writer.write(answer_of(CHUNK))
+            asked.append(await read_request(reader))
+        writer.close()
+
+    async with await asyncio.start_unix_server(serve, path):
+        yield asked
+
+
+def test_an_idle_connection_that_is_closed_as_it_is_used_is_no_error(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with closing_engine(tmp_path / "engine.sock", answers_each=1) as asked:
+            client = EngineClient(tmp_path / "engine.sock", "key", answer_timeout_s=5)
+            for _ in range(4):
+                assert await client.chat({"model": "fine"}) == CHUNK
+            assert await said(client, "fine") == []  # the hand-written engine streams nothing
+            for _ in range(3):
+                await client.load("ann@1", tmp_path)  # never over a connection that may be closing
+            loads = [request for request in asked if b"load_lora_adapter" in request]
+            assert len(loads) == 3
+            await client.close()
+
+    asyncio.run(run())
+
+
+def test_an_engine_that_answers_nothing_is_asked_twice_and_no_more(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with closing_engine(tmp_path / "engine.sock", answers_each=0) as asked:
+            client = EngineClient(tmp_path / "engine.sock", "key", answer_timeout_s=5)
+            with pytest.raises(EngineUnreachableError):
+                await client.chat({"model": "fine"})
+            assert len(asked) == 2
+            with pytest.raises(EngineUnreachableError):
+                await client.load("ann@1", tmp_path)
+            assert len(asked) == 3
+            await client.close()
+
+    asyncio.run(run())
 
 
 def test_an_engine_that_is_not_there(tmp_path: Path) -> None:

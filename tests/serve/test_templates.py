@@ -79,6 +79,37 @@ def test_special_tokens_of_users_are_refused(prompts: Prompts, token: str) -> No
     assert refused.value.status == 400
 
 
+TRIMMED = "{% for m in messages %}{% for p in m.content %}{{ p.text | trim }}{% endfor %}{% endfor %}"
+LOWERED = "{% for m in messages %}{% for p in m.content %}{{ p.text | lower }} {% endfor %}{% endfor %}"
+OPEN = "{% for m in messages %}{% for p in m.content %}<{{ p.text }}{% endfor %}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        (TEMPLATE, [message("user", "<ima", "ge>")]),
+        (TEMPLATE, [message("user", IMAGE, "<", "/s>", " what?")]),
+        (TEMPLATE, [message("user", "US", "ER:")]),
+        (TRIMMED, [message("user", "<s", "> and so on")]),
+        (TRIMMED, [message("user", "<ima  ", "  ge>")]),
+        (TRIMMED, [message("user", "a </"), message("assistant", "s>"), message("user", "b")]),
+        (TRIMMED, [message("user", "<"), message("assistant", "pad"), message("user", ">")]),
+        (LOWERED, [message("user", "</S>")]),
+        (OPEN, [message("user", "image> what?")]),
+    ],
+)
+def test_special_tokens_put_together_are_refused(prompts: Prompts, template: str, said: list[Message]) -> None:
+    with pytest.raises(GatewayError, match="reserved") as refused:
+        prompts.render(template, said)
+    assert refused.value.status == 400
+
+
+@pytest.mark.parametrize("text", ["a < b and c > d", "<", ">", "<b>bold</b>", "</", "s>", "x", "US and ER:"])
+def test_what_only_resembles_them_is_not(prompts: Prompts, text: str) -> None:
+    for template in (TEMPLATE, HUB):
+        assert text in prompts.render(template, [message("user", IMAGE, text)])
+
+
 def test_a_template_without_a_place_for_the_image_is_refused(prompts: Prompts) -> None:
     with pytest.raises(GatewayError, match="no place for 1 images"):
         prompts.render("{{ messages[0].content }}", CONVERSATIONS["image"])
