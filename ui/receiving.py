@@ -33,7 +33,7 @@ class Receiving:
         self._receiving: Counter[str] = Counter()
         self.routes: list[BaseRoute] = [
             Route(UPLOAD, self.receive, methods=["POST"]),
-            Route(FILE + "{name}", self.show, methods=["GET"]),
+            Route(FILE + "{name:path}", self.show, methods=["GET"]),
         ]
 
     async def receive(self, request: Request) -> Response:
