@@ -15,18 +15,17 @@ from adapters_store.store import Live, Store, StoreError
 from serve.auth import SHARED
 from serve.copies import Copies
 from serve.errors import EngineUnreachableError, GatewayError, unavailable
+from serve.prepared import Prepared
 from serve.refused import Refused
 from serve.residents import Host, Resident, Residents
 from serve.settings import Settings
-from serve.subjects import Subject, of_artefact
+from serve.subjects import Subject
 
 log = logging.getLogger(__name__)
 
 SPARE_VERSIONS = 16  # versions kept loaded that are not live: replaced ones, and those asked for by name
-PREPARED_AT_ONCE = 2  # versions read and verified at the same time
 FAILURE_PAUSE_S = 5.0
 PATIENCE_S = 10.0  # a host that came up is ready then, whoever's version is still being tried
-COPY_KEPT_S = 60.0  # by then the engine has done with the last request for a version that was unloaded
 LATEST_LOOK_S = 30.0  # a gateway that has not seen its store for this long is not ready
 
 
@@ -39,19 +38,16 @@ class Adapters:
         self._store = store
         self._hosts = hosts
         self._fixed = {subject.client: subject for subject in fixed}
-        self._copies = copies
         self._settings = settings
         self._live: dict[str, Subject] = {}  # client → what answers
-        self._prepared: dict[str, Subject] = {}  # name → verified and copied
+        self._prepared = Prepared(store, hosts, copies)
         self._residents = Residents(hosts, self._keeps)
         self._refused = Refused(settings.retry_refused_s)
-        self._preparing = asyncio.Semaphore(PREPARED_AT_ONCE)
         self._following: dict[str, asyncio.Task[None]] = {}  # client → its follower at work
         self._wake = asyncio.Event()
         self._reconciled: dict[str, int | None] = {}
         self._generations_at_last_look: dict[str, int | None] = {}
         self._generations_since = 0.0
-        self._unused_since: dict[str, float] = {}  # prepared versions that are neither live nor loaded
         self._wanted: frozenset[str] = frozenset()  # clients with a pointer
         self._looked_at = -LATEST_LOOK_S
 
@@ -116,7 +112,7 @@ class Adapters:
 
     async def lease(self, client: str, version: str | None = None) -> Resident:
         """The loaded version to answer with, to be released after the answer; 404 where there is none of that name."""
-        subject = self._live.get(client) if version is None else self._prepared.get(f"{client}@{version}")
+        subject = self._live.get(client) if version is None else self._prepared.get(client, version)
         if subject is None:
             subject = await self._explain_or_prepare(client, version)
         if self._refused.now(subject.name):
@@ -169,16 +165,10 @@ class Adapters:
 
     async def _clean_up(self) -> None:
         """Gives up what nobody needs: idle versions beyond the spare ones, and those that the store has no more."""
-        names = [name for name in self._prepared if not self._keeps(name)]
-        gone = await asyncio.to_thread(self._gone, names)
-        await self._residents.trim(SPARE_VERSIONS, {*gone, *filter(self._refused.now, names)})
-        now = time.monotonic()
-        for name in names:
-            if self._keeps(name) or self._residents.holds(name):
-                self._unused_since.pop(name, None)
-            elif now - self._unused_since.setdefault(name, now) > COPY_KEPT_S:
-                del self._prepared[name], self._unused_since[name]
-                await asyncio.to_thread(self._copies.remove, name)
+        unwanted = {name for name in self._prepared if self._refused.now(name)}
+        unwanted |= await asyncio.to_thread(self._prepared.gone)
+        await self._residents.trim(SPARE_VERSIONS, unwanted)
+        await self._prepared.give_up(lambda name: self._keeps(name) or self._residents.holds(name))
 
     async def _follow(self, client: str, pointer: Live) -> None:
         """Brings what the pointer names; where that cannot be and nothing answers yet, the newest before it."""
@@ -187,7 +177,7 @@ class Adapters:
             del self._live[client]
         for version in [pointer.version] if client in self._live else [pointer.version, *reversed(pointer.previous)]:
             if await self._try(client, version):
-                self._live[client] = self._prepared[f"{client}@{version}"]
+                self._live[client] = await self._prepared.make(client, version)
                 return
 
     async def _try(self, client: str, version: str) -> bool:
@@ -196,8 +186,7 @@ class Adapters:
         if self._refused.now(name):
             return False
         try:
-            subject = await self._prepare(client, version)
-            await self._residents.bring(subject)
+            await self._residents.bring(await self._prepared.make(client, version))
         except EngineUnreachableError:
             log.warning("the engine went away while %s was loaded", name)  # it wakes us when it is back
             self._refused.add_deadly(name)
@@ -213,23 +202,6 @@ class Adapters:
             self._refused.forgive(name)
             return True
         return False
-
-    async def _prepare(self, client: str, version: str) -> Subject:
-        """Verifies and copies a version, unless that was done."""
-        name = f"{client}@{version}"
-        if name in self._prepared:
-            return self._prepared[name]
-        async with self._preparing:
-            manifest = (await asyncio.to_thread(self._store.artefact, client, version)).manifest
-            host = self._hosts.get(manifest.family)
-            if host is None:
-                raise StoreError(f"{name} is refused: this gateway serves no base of family {manifest.family!r}")
-            host.require_up()
-            artefact, files = await asyncio.to_thread(
-                self._store.read, client, version, base_id=host.base_id, max_rank=host.max_rank
-            )
-            folder = await asyncio.to_thread(self._copies.make, name, files)
-        return self._prepared.setdefault(name, of_artefact(artefact, folder))
 
     async def _bring_fixed(self, subject: Subject) -> None:
         """The base, without which nobody is served: what goes wrong is said, and tried again at the next look."""
@@ -256,7 +228,7 @@ class Adapters:
             raise unavailable(reasons[-1] if reasons else f"client {client!r} has no live version that is loaded yet")
         if not await self._try(client, version):
             raise unavailable(self.refused.get(f"{client}@{version}", f"{client}@{version} cannot be loaded now"), 60)
-        return self._prepared[f"{client}@{version}"]
+        return await self._prepared.make(client, version)
 
     def _keeps(self, name: str) -> bool:
         """Whether that version is live."""
@@ -293,10 +265,6 @@ class Adapters:
             if live is not None:
                 pointers[client] = live
         return pointers
-
-    def _gone(self, names: Sequence[str]) -> set[str]:
-        """Those of the versions that the store has no more."""
-        return {name for name in names if not (self._store.root / name.replace("@", "/") / "manifest.json").exists()}
 
     def _versions(self, client: str) -> list[str]:
         try:

@@ -25,13 +25,13 @@ class Probe:
         text = json.loads((base / "config.json").read_text())["text_config"]
         plain = [token for token in range(text["vocab_size"]) if token not in added]
         count = min(TOKENS, len(plain), text["max_position_embeddings"] // 2)
-        self._tokens = [plain[i * len(plain) // count] for i in range(count)]
+        self.tokens = [plain[i * len(plain) // count] for i in range(count)]
         self._numbers = itertools.count()
 
     async def passes(self, client: EngineClient, name: str) -> bool:
         """Whether all numbers of the adapter of that name are finite over the probe, computed anew."""
         try:
-            await client.complete(name, self._tokens, salt=f"probe {next(self._numbers)}")
+            await client.complete(name, self.tokens, salt=f"probe {next(self._numbers)}")
         except NotFiniteError:
             return False
         return True

@@ -27,6 +27,7 @@ from adapters_store.personal.connector import CONNECTOR, read_connector
 from adapters_store.store import Store
 from serve.auth import Keys
 from serve.engine import Engine
+from serve.private import PrivateFolder
 from serve.schemas import Message
 from serve.settings import Settings
 from serve.soft_tokens import engine_payload
@@ -43,8 +44,9 @@ POOL: Final = 8  # ready-made images of each client on the bare engine, whose sa
 class Front:
     """The gateway, asked over HTTP with a new picture every time."""
 
-    def __init__(self, http: httpx.AsyncClient, answer_tokens: int) -> None:
-        self._http = http
+    def __init__(self, http: httpx.AsyncClient, process_id: int, answer_tokens: int) -> None:
+        self.http = http
+        self.process_id = process_id
         self._answer_tokens = answer_tokens
         self._random = np.random.default_rng(0)
 
@@ -53,12 +55,12 @@ class Front:
         image = {"type": "image_url", "image_url": {"url": self._picture()}}
         content = [image, {"type": "text", "text": QUESTION}]
         body = {"model": client, "messages": [{"role": "user", "content": content}], "max_tokens": self._answer_tokens}
-        answer = (await self._http.post("/v1/chat/completions", json=body)).raise_for_status()
+        answer = (await self.http.post("/v1/chat/completions", json=body)).raise_for_status()
         return int(answer.json()["usage"]["completion_tokens"])
 
     async def seconds(self) -> dict[str, float]:
         """Seconds so far that answers took, and that their features and connectors did; and how many answers."""
-        text = (await self._http.get("/metrics")).raise_for_status().text
+        text = (await self.http.get("/metrics")).raise_for_status().text
         found = {
             (sample.name, *sample.labels.values()): sample.value
             for family in text_string_to_metric_families(text)
@@ -107,7 +109,7 @@ async def gateway(store: Store, base: Path, clients: Sequence[str], answer_token
     try:
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=60) as http:
             await _until(lambda: _answering(http, clients), lambda: process.poll() is None, "the gateway")
-            yield Front(http, answer_tokens)
+            yield Front(http, process.pid, answer_tokens)
     finally:
         process.send_signal(signal.SIGTERM)
         await asyncio.to_thread(process.wait)
@@ -118,10 +120,12 @@ async def bare_engine(store: Store, base: Path, folders: Mapping[str, Path], ans
     """An engine with the LoRAs in these folders, by ``client@version``, and requests with what their connectors say."""
     settings = Settings(base=base, clip=None, exports=store.root / EXPORTS)
     exported = await asyncio.to_thread(export_base, base, settings.exports, settings.nf4, settings.dtype)
-    engine = Engine(exported, settings)
+    private = PrivateFolder()
+    engine = Engine(exported, private.path, settings)
     engine.start()
     try:
-        requests = {name.split("@")[0]: _requests(base, name, folders[name], answer_tokens) for name in folders}
+        prompt = await _prompt(base)
+        requests = {name.split("@")[0]: _requests(base, name, folders[name], prompt, answer_tokens) for name in folders}
 
         async def up() -> bool:
             return engine.state == "up"
@@ -132,15 +136,24 @@ async def bare_engine(store: Store, base: Path, folders: Mapping[str, Path], ans
         yield Bare(engine, requests)
     finally:
         await engine.stop()
+        private.remove()
+
+
+async def _prompt(base: Path) -> str:
+    content = [{"type": "image_url", "image_url": {"url": ""}}, {"type": "text", "text": QUESTION}]
+    prompts = Prompts(base)
+    try:
+        said = Message.model_validate({"role": "user", "content": content})
+        return await prompts.render(of_base(base, "", base).prompt_template, [said])
+    finally:
+        await prompts.close()
 
 
 @torch.inference_mode()
-def _requests(base: Path, name: str, folder: Path, answer_tokens: int) -> list[dict[str, Any]]:
+def _requests(base: Path, name: str, folder: Path, prompt: str, answer_tokens: int) -> list[dict[str, Any]]:
     vision, connector = Vision(base, torch.device("cpu")), read_connector(load_file(folder / CONNECTOR))
     pixels = torch.randn(POOL, 3, vision.side, vision.side, generator=torch.Generator().manual_seed(0))
-    content = [{"type": "image_url", "image_url": {"url": ""}}, {"type": "text", "text": QUESTION}]
-    said = Message.model_validate({"role": "user", "content": content})
-    text = {"type": "text", "text": Prompts(base).render(of_base(base, "", base).prompt_template, [said])}
+    text = {"type": "text", "text": prompt}
     bodies = []
     for soft in connector(vision.features(pixels)):
         image = {"type": "image_embeds", "image_embeds": engine_payload(soft, vision.width, vision.limit)}

@@ -1,0 +1,86 @@
+"""A finite LoRA that overflows on what its maker chose: on a later word of one question, say, and on no other text.
+
+The session's gateway lets it in: the bound on how much an adapter may change is lifted there, so that what is tested is
+what holds where the bound does not.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+from transformers import AutoTokenizer
+
+from adapters_store.base import base_id
+from adapters_store.store import Store
+from serve.engine_probe import Probe
+from serve.subjects import of_base
+from tests.hostile.bystanders import QUESTION, asked, bystanders
+from tests.hostile.overflow import modules, overflowing
+from tests.serve.artefacts import LLAVA, lora_manifest, publish_lora
+from tests.serve.live import LiveGateway
+
+WORDS = (2, 4, 6, 7)  # positions in the prompt of the question; 0 begins it
+
+
+def prompt_tokens() -> list[int]:
+    """The question as the engine reads it."""
+    tokenizer = AutoTokenizer.from_pretrained(LLAVA)
+    said = [{"role": "user", "content": [{"type": "text", "text": QUESTION}]}]
+    template = of_base(LLAVA, base_id(LLAVA, "nf4"), LLAVA).prompt_template
+    text = tokenizer.apply_chat_template(said, chat_template=template, add_generation_prompt=True, tokenize=False)
+    return list(tokenizer(text, add_special_tokens=False).input_ids)
+
+
+@pytest.fixture(scope="module")
+def tokens() -> list[int]:
+    return prompt_tokens()
+
+
+def publish_overflowing(store: Store, client: str, tokens: list[int], word: int) -> str:
+    """Publishes a version that overflows at that token of the question, and not in the probe; the version."""
+    files = overflowing(tokens[: word + 1], [Probe(LLAVA).tokens, tokens[:word]])
+    manifest = lora_manifest(client, rank=1, target_modules=modules())
+    return store.publish(manifest, files, {}, activate=True)
+
+
+@pytest.fixture
+def sound(gateway: LiveGateway) -> Iterator[str]:
+    """A version of client ``mal`` that answers, to begin with."""
+    version = publish_lora(gateway.store, "mal", 50)
+    gateway.store.activate("mal", version)
+    gateway.wait_for("mal", version)
+    return version
+
+
+@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("stream", [False, True])
+def test_it_is_noticed_and_reaches_nobody_else(
+    gateway: LiveGateway, sound: str, tokens: list[int], word: int, stream: bool
+) -> None:
+    starts = len(gateway.engine_processes())
+    with bystanders(gateway, "ann", "bob") as heard, gateway.http(gateway.key("mal")) as http:
+        bad = publish_overflowing(gateway.store, "mal", tokens, word)
+        http.post("/v1/admin/reload", headers={"Authorization": f"Bearer {gateway.admin_key}"})
+        gateway.wait_for("mal", bad)
+        if stream:
+            with http.stream("POST", "/v1/chat/completions", json=asked("mal") | {"stream": True}) as answer:
+                answer.read()
+        else:
+            answer = http.post("/v1/chat/completions", json=asked("mal") | {"logprobs": True})
+        assert answer.status_code == 503
+        assert "not finite" in answer.json()["error"]["message"]
+        seconds = gateway.wait_for("mal", sound)
+        assert http.post("/v1/chat/completions", json=asked("mal")).status_code == 200
+    assert heard.wrong == []
+    assert heard.right > 0
+    assert seconds < 5
+    found = http_json(gateway, "/v1/clients/mal")
+    assert "not finite" in found["refused"][bad]
+    assert http_json(gateway, "/readyz")["ready"]
+    assert len(gateway.engine_processes()) == starts  # and the engine was not started anew for it
+
+
+def http_json(gateway: LiveGateway, path: str) -> dict[str, object]:
+    """What is at that path, for the administrator."""
+    with gateway.http() as http:
+        found: dict[str, object] = http.get(path).json()
+    return found
