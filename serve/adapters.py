@@ -56,10 +56,10 @@ class Adapters:
         """Name of each version that is refused → why."""
         return self._refused.reasons
 
-    @property
-    def answering(self) -> int:
-        """How many of the store's clients have a version that answers."""
-        return sum(self.live(client) is not None for client in self._wanted)
+    def counts(self) -> dict[str, int]:
+        """How many clients there are in the store, how many of them are answered, and how many versions are refused."""
+        answering = sum(self.live(client) is not None for client in self._wanted)
+        return {"clients": len(self._wanted), "answering": answering, "refused": len(self.refused)}
 
     @property
     def ready(self) -> bool:
@@ -67,7 +67,8 @@ class Adapters:
         generations = self._generations()
         followed = None not in generations.values() and generations == self._reconciled
         seen = time.monotonic() - self._looked_at < LATEST_LOOK_S + self._settings.watch_interval_s
-        return followed and seen and (self.answering > 0 or not self._wanted)
+        counts = self.counts()
+        return followed and seen and (counts["answering"] > 0 or counts["clients"] == 0)
 
     def live(self, client: str) -> Subject | None:
         """What answers for the client at the moment."""

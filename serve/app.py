@@ -151,8 +151,7 @@ def _add_operations(app: FastAPI, gateway: Gateway) -> None:
 
     @app.get("/readyz")
     async def readyz() -> Response:
-        engine = "none" if gateway.engine is None else gateway.engine.state
-        return JSONResponse({"ready": gateway.ready, "engine": engine}, 200 if gateway.ready else 503)
+        return JSONResponse(gateway.readiness(), 200 if gateway.ready else 503)
 
     @app.get("/metrics")
     async def metrics(access: Annotated[Access, Depends(access_of)]) -> Response:

@@ -36,9 +36,10 @@ class Engine:
         self._settings = settings
         self._on_change = on_change
         self.private = private
-        self._plan = EnginePlan(base, self.private, secrets.token_urlsafe(32))
+        sentinel = sentinel_token(base)
+        self._plan = EnginePlan(base, self.private, secrets.token_urlsafe(32), sentinel)
         self.log_file = settings.engine_log or self.private / "engine.log"
-        self.client = EngineClient(self._plan.socket, self._plan.key, settings.answer_timeout_s, sentinel_token(base))
+        self.client = EngineClient(self._plan.socket, self._plan.key, settings.answer_timeout_s, sentinel)
         self.state: State = "starting"
         self.generation = 0
         self.starts = 0

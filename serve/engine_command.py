@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 
 from serve.engine_site.fedtailor_engine import SENTINEL
-from serve.sentinel import sentinel_token
 from serve.settings import Settings
 
 IDENTITY_TEMPLATE = '{{ messages[0]["content"] }}'  # the gateway renders the artefact's own template
@@ -21,11 +20,14 @@ SITE = Path(__file__).parent / "engine_site"
 
 @dataclass(frozen=True)
 class EnginePlan:
-    """What one engine process needs: the exported base, a private folder (mode 0700) and the key only we hold."""
+    """What one engine process needs: the exported base, a private folder (mode 0700), the key only we hold, and the
+    token by which it tells numbers that are not finite.
+    """
 
     base: Path
     private: Path
     key: str
+    sentinel: int
 
     @property
     def socket(self) -> Path:
@@ -78,7 +80,7 @@ def engine_environment(plan: EnginePlan, settings: Settings) -> dict[str, str]:
     return inherited | {
         "PYTHONPATH": os.pathsep.join(filter(None, [str(SITE), os.environ.get("PYTHONPATH")])),
         "VLLM_API_KEY": plan.key,
-        SENTINEL: str(sentinel_token(plan.base)),
+        SENTINEL: str(plan.sentinel),
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
         **({} if torch.cuda.is_available() else _cpu_variables(settings)),
         "VLLM_HOST_IP": "127.0.0.1",  # it has no other (own_network.py), and would look for one outside

@@ -116,6 +116,12 @@ class Gateway:
         """Whether everything that was asked for at the start can answer."""
         return self._adapters is not None and self._adapters.ready
 
+    def readiness(self) -> dict[str, Any]:
+        """Whether requests are answered, and how much of the store answers; names nobody."""
+        engine = "none" if self.engine is None else self.engine.state
+        clients = {} if self._adapters is None else self._adapters.counts()
+        return {"ready": self.ready, "engine": engine, **clients}
+
     async def lease(self, access: Access, model: str) -> Resident:
         """What answers under that model name, for whoever holds the key; 404 where it opens none of that name."""
         client, _, version = model.partition("@")

@@ -61,7 +61,6 @@ class Settings(BaseSettings):
 
     watch_interval_s: float = Field(0.5, gt=0, description="seconds between two looks at the store")
     retry_refused_s: float = Field(30, gt=0, description="seconds until a refused version is looked at again")
-    drain_timeout_s: float = Field(120, gt=0, description="seconds a replaced version keeps answering what it began")
     answer_timeout_s: float = Field(300, gt=0, description="seconds the engine may be silent during an answer")
 
     max_body_bytes: int = Field(32 * MIB, ge=1024, description="largest request body")

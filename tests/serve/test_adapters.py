@@ -142,7 +142,7 @@ def test_more_clients_than_places_take_turns(play: Callable[[Scenario], None]) -
         versions = {f"c{i}": publish_lora(store, f"c{i}", i) for i in range(6)}
         await adapters.sync()
         assert adapters.ready
-        assert adapters.answering == 6
+        assert adapters.counts() == {"clients": 6, "answering": 6, "refused": 0}
         for _ in range(2):
             for client, version in versions.items():
                 assert await answering(adapters, client) == version
@@ -260,7 +260,7 @@ def test_readiness_says_what_answers(play: Callable[[Scenario], None]) -> None:
         publish_lora(store, "bob", 2)
         await adapters.sync()
         assert adapters.ready
-        assert adapters.answering == 1
+        assert adapters.counts() == {"clients": 2, "answering": 1, "refused": 1}
 
     play(scenario)
 

@@ -1,5 +1,7 @@
 """The engine as a process: closed to everybody else, complete on its own path, and gone when it should be."""
 
+import os
+import socket
 import subprocess
 import sys
 import time
@@ -9,6 +11,7 @@ import httpx
 import psutil
 import pytest
 
+from adapters_store.paths import PROJECT_ROOT
 from serve.engine_command import SITE, EnginePlan, engine_command, engine_environment
 from serve.settings import Settings
 from tests.serve.live import LiveGateway, data_url, noise, starting_gateway
@@ -18,7 +21,7 @@ from tests.serve.test_guard import wait_until_gone
 @pytest.fixture
 def plan(tmp_path: Path) -> EnginePlan:
     """A plan in a folder of the test."""
-    return EnginePlan(tmp_path / "base", tmp_path, "the-internal-key")
+    return EnginePlan(tmp_path / "base", tmp_path, "the-internal-key", 3)
 
 
 def test_the_key_is_in_nobodys_process_list(plan: EnginePlan) -> None:
@@ -66,15 +69,28 @@ def test_torchvision_imports_in_every_process_of_the_tree(plan: EnginePlan, tmp_
 
 
 def test_only_the_gateway_listens_and_only_where_it_was_told(gateway: LiveGateway) -> None:
+    own_network = 0
     for process in gateway.engine_processes():
-        listening = [c.laddr.ip for c in process.net_connections("inet") if c.status == psutil.CONN_LISTEN]
-        assert set(listening) <= {"127.0.0.1", "::1"}
+        listening = [c.laddr for c in process.net_connections("inet") if c.status == psutil.CONN_LISTEN]
+        assert {address.ip for address in listening} <= {"127.0.0.1", "::1"}
+        if os.readlink(f"/proc/{process.pid}/ns/net") != os.readlink("/proc/self/ns/net"):
+            own_network += 1
+            for address in listening:  # vLLM's parts talk to each other there, and nobody else does
+                with pytest.raises(OSError, match="refused"):
+                    socket.create_connection((address.ip, address.port), timeout=5)
+    assert own_network or not network_can_be_left()
     private = Path(
         next(word for p in gateway.engine_processes() for word in p.cmdline() if word.endswith("engine.sock"))
     )
     assert private.parent.stat().st_mode & 0o777 == 0o700
     with httpx.Client(transport=httpx.HTTPTransport(uds=str(private)), base_url="http://engine") as http:
         assert http.get("/v1/models").status_code == 401  # even there, not without the internal key
+
+
+def network_can_be_left() -> bool:
+    """Whether this host lets a process have a network of its own."""
+    probe = "from serve.own_network import leave_network; import sys; sys.exit(not leave_network())"
+    return subprocess.run([sys.executable, "-c", probe], cwd=PROJECT_ROOT, check=False).returncode == 0
 
 
 @pytest.mark.parametrize("path", ["/invocations", "/tokenize", "/v1/load_lora_adapter", "/v1/completions", "/docs"])
@@ -101,6 +117,17 @@ def until_not_ready(http: httpx.Client) -> None:
     while http.get("/readyz").status_code == 200:
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def test_a_killed_guard_takes_its_engine_with_it_and_the_gateway_goes_on(gateway: LiveGateway) -> None:
+    tree = gateway.engine_processes()
+    [guard] = [p for p in psutil.Process(gateway.process.pid).children() if "guard.py" in " ".join(p.cmdline())]
+    guard.kill()
+    wait_until_gone([process.pid for process in tree])
+    with gateway.http() as http:
+        until_not_ready(http)
+    gateway.wait_ready()
+    assert gateway.ask("ann", "what?")["choices"]
 
 
 def test_answers_come_from_the_engine_and_come_back_with_it(gateway: LiveGateway) -> None:
