@@ -23,7 +23,14 @@ demo: $(INSTALLED)
 test: $(INSTALLED)-dev
 	$(BIN)/python -m pytest -m 'not accept'
 
+# the numeric tests with every kind of kernel that this processor has, then the long forms
 accept: $(INSTALLED)-dev
+	@kinds=$$($(BIN)/python -m tests.kernels) || exit 1; failed=; for kind in $$kinds; do for threads in 1 2; do \
+		echo "Numeric tests, kernels: $$kind, threads: $$threads"; \
+		ATEN_CPU_CAPABILITY=$$kind OMP_NUM_THREADS=$$threads $(BIN)/python -m pytest -q -m 'numeric and not accept' \
+			|| failed="$$failed $$kind×$$threads"; \
+	done; done; \
+	[ -z "$$failed" ] || { echo "Numeric tests failed with:$$failed"; exit 1; }
 	$(BIN)/python -m pytest -m accept --timeout=3600
 
 check: $(INSTALLED)-dev

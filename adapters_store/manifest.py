@@ -6,11 +6,17 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from adapters_store import limits
+from adapters_store.errors import shown
 from adapters_store.paths import GLOBAL, check_client, check_file_name
+from adapters_store.target_modules import TargetModules
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Hex16 = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
+Name = Annotated[str, Field(min_length=1, max_length=limits.NAME_CHARS)]
+Mean = Annotated[float, Field(ge=-limits.MEAN, le=limits.MEAN)]
+Std = Annotated[float, Field(ge=limits.STD[0], le=limits.STD[1])]
+Statements = Annotated[list[Name], Field(max_length=limits.STATEMENTS)]
 
 
 class _Frozen(BaseModel):
@@ -21,32 +27,32 @@ class FileEntry(_Frozen):
     """One file of a version: what it must hash to, and its size in bytes."""
 
     sha256: Sha256
-    bytes: Annotated[int, Field(ge=0)]
+    bytes: Annotated[int, Field(ge=0, le=limits.VERSION_BYTES)]
 
 
 class BaseRef(_Frozen):
     """The frozen base an adapter was trained over: its identity, the name it was loaded by, its quantisation."""
 
     id: Hex16
-    name: Annotated[str, Field(min_length=1)]
+    name: Name
     quantization: Literal["nf4"] | None = None
 
 
 class ImageTransform(_Frozen):
     """How an RGB uint8 image becomes the encoder's input: side in pixels, then /255, then (x - mean) / std."""
 
-    size: Annotated[int, Field(gt=0)]
-    mean: tuple[Finite, Finite, Finite]
-    std: tuple[Finite, Finite, Finite]
+    size: Annotated[int, Field(gt=0, le=limits.IMAGE_SIDE)]
+    mean: tuple[Mean, Mean, Mean]
+    std: tuple[Std, Std, Std]
     interpolation: Literal["bicubic", "bilinear"] = "bicubic"
 
 
 class Trust(_Frozen):
     """Who saw what of this adapter's making, in words: the aggregator, the serving host, the client alone."""
 
-    aggregator: list[str] = []
-    serving_host: list[str] = []
-    client_only: list[str] = []
+    aggregator: Statements = []
+    serving_host: Statements = []
+    client_only: Statements = []
 
 
 class Privacy(_Frozen):
@@ -67,14 +73,18 @@ class Manifest(_Frozen):
     client: Annotated[str, AfterValidator(check_client)]
     role: Literal["personal", "global"]
     family: Literal["mllm", "clip"]
-    method: Annotated[str, Field(min_length=1)]
+    method: Name
     base: BaseRef
-    files: dict[Annotated[str, AfterValidator(check_file_name)], FileEntry] = {}
-    rank: Annotated[int, Field(ge=1)] | None = None
-    target_modules: str | list[str] | None = None
+    files: Annotated[
+        dict[Annotated[str, AfterValidator(check_file_name)], FileEntry], Field(max_length=limits.FILES)
+    ] = {}
+    rank: Annotated[int, Field(ge=1, le=limits.RANK)] | None = None
+    target_modules: TargetModules | None = None
     image_transform: ImageTransform
-    prompt_template: Annotated[str, Field(min_length=1)]
-    class_names: list[str] = []
+    prompt_template: Annotated[str, Field(min_length=1, max_length=limits.TEMPLATE_CHARS)]
+    class_names: Annotated[
+        list[Annotated[str, Field(max_length=limits.CLASS_NAME_CHARS)]], Field(max_length=limits.CLASS_NAMES)
+    ] = []
     trust: Trust = Trust()
     privacy: Privacy | None = None  # left out of the JSON where None: versions from before it existed keep their names
 
@@ -84,6 +94,8 @@ class Manifest(_Frozen):
             raise ValueError(f"role {self.role!r} does not fit client {self.client!r}: the role of 'global' is global")
         if self.family == "clip" and not self.class_names:
             raise ValueError("class_names is empty: a clip version names the classes it answers with")
+        if (size := sum(entry.bytes for entry in self.files.values())) > limits.VERSION_BYTES:
+            raise ValueError(f"files have {size} bytes in all: at most {limits.VERSION_BYTES} are allowed")
         return self
 
     def canonical_json(self) -> bytes:
@@ -98,9 +110,9 @@ class Manifest(_Frozen):
 
 
 def first_reason(error: ValidationError) -> str:
-    """The first complaint of a validation, as half a sentence that names the field and what was found."""
+    """The first complaint of a validation, as half a sentence that names the field, what is allowed, what was found."""
     first = error.errors(include_url=False)[0]
-    field = ".".join(str(part) for part in first["loc"])
+    field = ".".join(str(part) for part in first["loc"]) or "the whole"
     if first["type"] == "value_error":  # our own sentences name the field themselves
         return first["msg"].removeprefix("Value error, ")
-    return f"{field}: {first['msg']}"
+    return f"{field}: {first['msg']}, found {shown(first['input'])}"

@@ -1,26 +1,32 @@
 """A copy of the store behind any fsspec URL (``s3://…``, ``gs://…``, ``file://…``): one writer, any number of readers.
 
 Files go first, then the manifest that makes them a version, then the pointer, so that what it names is always there.
-A reader trusts nothing it fetches: what does not hash to its manifest is refused, and the local pointer stays.
+A reader trusts nothing it fetches: nothing larger than a store holds is fetched at all, what does not hash to its
+manifest is refused, and the local pointer stays. Who may read a mirror is for its own file system or bucket to say.
 """
 
 import json
+import re
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
-from fsspec.core import url_to_fs
-from pydantic import ValidationError
-
-from adapters_store.files import staged, write_synced
-from adapters_store.manifest import Manifest, first_reason
+from adapters_store.bounded_json import parse_json
+from adapters_store.errors import StoreError
+from adapters_store.files import make_folder, staged, write_new
+from adapters_store.limits import MANIFEST_BYTES, POINTER_BYTES, REPORT_BYTES, WRITER_BYTES
 from adapters_store.paths import CLIENT_ID, RESERVED, VERSION_ID
-from adapters_store.pointer import ClientLock, Live, StoreError, read_live, write_live
+from adapters_store.pointer import POINTER, Live, client_lock, in_words, parse_live, write_live
+from adapters_store.reading import read_regular
+from adapters_store.remote import Mirror
+from adapters_store.report import REPORT, check_published, parse_report
 from adapters_store.store import Store
 from adapters_store.verify import check_bytes, check_content
+from adapters_store.version_folder import MANIFEST, check_sizes, parse_manifest
 
 WRITER = "writer.json"  # on the mirror: the id of the one store that may push to it
+OWN_ID = ".mirror_id"  # in the store: its id
+ID = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True)
@@ -32,136 +38,137 @@ class Moved:
     refused: list[str] = field(default_factory=list)
 
 
-class Mirror:
-    """The remote side. Paths are relative to the URL; bytes in, bytes out."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-        try:
-            self._fs, root = url_to_fs(url)
-        except (ImportError, ValueError) as error:
-            raise StoreError(f"mirror {url!r} cannot be opened: {error}") from error
-        self._root = root.rstrip("/")
-        self._fs.invalidate_cache()
-
-    def names(self, path: str = "") -> list[str]:
-        """What lies directly under the path, sorted; empty where nothing does."""
-        try:
-            found = self._fs.ls(f"{self._root}/{path}".rstrip("/"), detail=False)
-        except FileNotFoundError:
-            return []
-        return sorted({str(name).rstrip("/").rpartition("/")[2] for name in found})
-
-    def read(self, path: str) -> bytes | None:
-        """The object's bytes, or None where there is none."""
-        try:
-            return bytes(self._fs.cat_file(f"{self._root}/{path}"))
-        except FileNotFoundError:
-            return None
-
-    def write(self, path: str, data: bytes) -> None:
-        """Writes one object, making its folders where the file system has folders."""
-        target = f"{self._root}/{path}"
-        self._fs.makedirs(target.rpartition("/")[0], exist_ok=True)
-        self._fs.pipe_file(target, data)
-
-
 def push(store: Store, url: str) -> Moved:
     """Copies to the mirror what it lacks, then sets its pointers to this store's. A damaged version is not copied."""
     mirror, moved = Mirror(url), Moved()
     _claim(store, mirror)
     for client in store.clients():
-        live = store.live(client)  # before the versions: a later one may not be there yet
-        for version in store.versions(client):
-            if mirror.read(f"{client}/{version}/manifest.json") is not None:
-                continue
-            try:
-                _push_version(store, mirror, client, version)
-                moved.copied.append(f"{client}@{version}")
-            except StoreError as error:
-                moved.refused.append(str(error))
-        if live is not None and mirror.read(f"{client}/{live.version}/manifest.json") is not None:
-            mirror.write(f"{client}/live.json", live.model_dump_json(indent=1).encode() + b"\n")
-            moved.pointed.append(client)
+        try:
+            _push_client(store, mirror, client, moved)
+        except StoreError as error:
+            moved.refused.append(str(error))
     return moved
 
 
+def _push_client(store: Store, mirror: Mirror, client: str, moved: Moved) -> None:
+    live = store.live(client)  # before the versions: a later one may not be there yet
+    for version in store.versions(client):
+        try:
+            if mirror.size(f"{client}/{version}/{MANIFEST}") is None:
+                _push_version(store, mirror, client, version)
+                moved.copied.append(f"{client}@{version}")
+        except StoreError as error:
+            moved.refused.append(str(error))
+    if live is not None and mirror.size(f"{client}/{live.version}/{MANIFEST}") is not None:
+        mirror.write(f"{client}/{POINTER}", live.model_dump_json(indent=1).encode() + b"\n")
+        moved.pointed.append(client)
+
+
 def pull(url: str, store: Store) -> Moved:
-    """Copies from the mirror what the store lacks, verified, then takes over the mirror's pointers."""
+    """Copies from the mirror what the store lacks, verified, then takes over the mirror's pointers.
+
+    What is refused of one client leaves the others alone.
+    """
     mirror, moved = Mirror(url), Moved()
     for client in mirror.names():
         if not CLIENT_ID.fullmatch(client) or client in RESERVED:
             continue
-        pointer = mirror.read(f"{client}/live.json")  # before the versions: what it names was written before it
-        present = set(store.versions(client))
-        for version in mirror.names(client):
-            if VERSION_ID.fullmatch(version) and version not in present:
-                try:
-                    if _pull_version(mirror, store, client, version):
-                        moved.copied.append(f"{client}@{version}")
-                except StoreError as error:
-                    moved.refused.append(f"{client}@{version} of {url} is refused: {error}")
         try:
-            if pointer is not None and _take_pointer(store, client, pointer):
-                moved.pointed.append(client)
+            _pull_client(mirror, store, client, moved)
         except StoreError as error:
             moved.refused.append(f"the pointer of {client} at {url} is refused: {error}")
     return moved
 
 
+def _pull_client(mirror: Mirror, store: Store, client: str, moved: Moved) -> None:
+    pointer = _pointer(mirror, client)  # before the versions: what it names was written before it
+    present = set(store.versions(client))
+    for version in mirror.names(client):
+        if VERSION_ID.fullmatch(version) and version not in present:
+            try:
+                if _pull_version(mirror, store, client, version):
+                    moved.copied.append(f"{client}@{version}")
+            except StoreError as error:
+                moved.refused.append(f"{client}@{version} of {mirror.url} is refused: {error}")
+    if isinstance(pointer, StoreError):
+        raise pointer
+    if pointer is not None and _take_pointer(store, client, pointer):
+        moved.pointed.append(client)
+
+
+def _pointer(mirror: Mirror, client: str) -> Live | StoreError | None:
+    """The mirror's pointer; a refusal of it is kept for later, since the versions can be had all the same."""
+    try:
+        data = mirror.read(f"{client}/{POINTER}", POINTER_BYTES)
+        return None if data is None else parse_live(data)
+    except StoreError as error:
+        return StoreError(f"{POINTER} is damaged ({error})")
+
+
 def _claim(store: Store, mirror: Mirror) -> None:
     """Two stores pushing to one mirror would take turns undoing each other's pointers."""
-    own = store.root / ".mirror_id"
-    if not own.exists():
-        store.root.mkdir(parents=True, exist_ok=True)
-        own.write_text(uuid.uuid4().hex)
-    writer = mirror.read(WRITER)
-    if writer is None:
-        mirror.write(WRITER, json.dumps({"store": own.read_text()}).encode())
-    elif json.loads(writer).get("store") != own.read_text():
+    own, found = _own_id(store), mirror.read(WRITER, WRITER_BYTES)
+    if found is None:
+        mirror.write(WRITER, json.dumps({"store": own}).encode())
+        return
+    try:
+        writer = parse_json(found)
+    except ValueError:
+        writer = None
+    if not isinstance(writer, dict) or not ID.fullmatch(str(writer.get("store"))):
+        raise StoreError(f"mirror {mirror.url} has a damaged {WRITER}: delete it to let this store take over")
+    if writer["store"] != own:
         raise StoreError(f"mirror {mirror.url} has another writer: delete its {WRITER} to let this store take over")
 
 
+def _own_id(store: Store) -> str:
+    try:
+        with suppress(FileExistsError):
+            write_new(make_folder(store.root) / OWN_ID, uuid.uuid4().hex.encode())
+        own = read_regular(store.root, OWN_ID, WRITER_BYTES).decode(errors="replace")
+    except OSError as error:
+        raise StoreError(f"the store {store.root} has no id for its mirror: {error}") from error
+    if not ID.fullmatch(own):
+        raise StoreError(f"{OWN_ID} of the store {store.root} is damaged: delete it, and the mirror's {WRITER}")
+    return own
+
+
 def _push_version(store: Store, mirror: Mirror, client: str, version: str) -> None:
-    folder = store.verify(client, version).path
-    manifest = store.artefact(client, version).manifest
-    for name in (*manifest.files, "report.json", "manifest.json"):
-        mirror.write(f"{client}/{version}/{name}", (folder / name).read_bytes())
+    artefact, files = store.read(client, version)
+    report = json.dumps(artefact.report, indent=1).encode() + b"\n"
+    for name, data in {**files, REPORT: report, MANIFEST: artefact.manifest.canonical_json()}.items():
+        mirror.write(f"{client}/{version}/{name}", data)
 
 
 def _pull_version(mirror: Mirror, store: Store, client: str, version: str) -> bool:
     """False where the version is still being pushed, so that its manifest is not there yet."""
-    raw = mirror.read(f"{client}/{version}/manifest.json")
+    raw = mirror.read(f"{client}/{version}/{MANIFEST}", MANIFEST_BYTES)
     if raw is None:
         return False
-    try:
-        manifest = Manifest.model_validate_json(raw)
-    except ValidationError as error:
-        raise StoreError(f"manifest.json is damaged ({first_reason(error)})") from error
+    manifest = parse_manifest(raw)
     if manifest.client != client or manifest.version != version:
-        raise StoreError(f"manifest.json is that of {manifest.client}@{manifest.version}")
-    found = {name: mirror.read(f"{client}/{version}/{name}") for name in manifest.files}
+        raise StoreError(f"{MANIFEST} is that of {manifest.client}@{manifest.version}")
+    report = mirror.read(f"{client}/{version}/{REPORT}", REPORT_BYTES)
+    if report is None:
+        raise StoreError(f"{REPORT} is missing")
+    check_published(parse_report(report))
+    paths = {name: f"{client}/{version}/{name}" for name in manifest.files}
+    sizes = {name: mirror.size(path) for name, path in paths.items()}
+    check_sizes(manifest, {name: size for name, size in sizes.items() if size is not None})
+    found = {name: mirror.read(path, manifest.files[name].bytes) for name, path in paths.items()}
     files = {name: data for name, data in found.items() if data is not None}
     check_bytes(manifest, files)
     check_content(manifest, files)
-    report = mirror.read(f"{client}/{version}/report.json")
-    if report is None or not isinstance(_json(report), dict):
-        raise StoreError("report.json is missing or not a JSON object")
-    with staged(store.root, client) as staging:
-        for name, data in {**files, "report.json": report, "manifest.json": manifest.canonical_json()}.items():
-            write_synced(staging / version / name, data)
+    with in_words(client), staged(store.root, client) as staging:
+        for name, data in {**files, REPORT: report, MANIFEST: manifest.canonical_json()}.items():
+            write_new(staging / version / name, data)
         store.install(client, staging / version)
     return True
 
 
-def _take_pointer(store: Store, client: str, raw: bytes) -> bool:
+def _take_pointer(store: Store, client: str, live: Live) -> bool:
     """True where the pointer changed. Rollback targets and a canary that are not here are left out of it."""
-    try:
-        live = Live.model_validate_json(raw)
-    except ValidationError as error:
-        raise StoreError(f"live.json is damaged ({first_reason(error)})") from error
-    Path(store.root / client).mkdir(parents=True, exist_ok=True)
-    with ClientLock(store.root, client):
+    with client_lock(store.root, client):
         present = set(store.versions(client))
         store.verify(client, live.version)
         canary = live.canary if live.canary in present else None
@@ -171,14 +178,8 @@ def _take_pointer(store: Store, client: str, raw: bytes) -> bool:
             canary_percent=live.canary_percent if canary else 0,
             previous=[version for version in live.previous if version in present],
         )
-        if read_live(store.root, client) == live:
-            return False
+        with suppress(StoreError):  # a damaged pointer is repaired by pointing anew
+            if store.live(client) == live:
+                return False
         write_live(store.root, client, live)
     return True
-
-
-def _json(data: bytes) -> Any:
-    try:
-        return json.loads(data)
-    except ValueError:
-        return None

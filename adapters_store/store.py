@@ -3,34 +3,29 @@
 <root>/<client>/<version>/   manifest.json, report.json and the files of the manifest; immutable
 <root>/<client>/live.json    the pointer, replaced atomically under <root>/<client>/.lock
 <root>/.staging/             what is being written; a crash leaves its litter here, out of every reader's sight
+
+All of it is its owner's alone (folders 0700, files 0600): training, gateway and commands run as one user. A store that
+was open to others is closed by the next write and where a gateway opens it; to serve elsewhere or as somebody else,
+push to a mirror and pull from it there.
 """
 
-import json
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from adapters_store.files import remove_folder, rename_folder, staged, sweep, sync_folder, write_synced
-from adapters_store.manifest import Manifest, first_reason
+from adapters_store.errors import StoreError
+from adapters_store.files import close_to_others, remove, rename_folder, staged, sweep, sync_folder, write_new
+from adapters_store.limits import PREVIOUS
+from adapters_store.manifest import Manifest
 from adapters_store.paths import CLIENT_ID, RESERVED, VERSION_ID, check_client, check_version
-from adapters_store.pointer import ClientLock, Live, StoreError, read_live, write_live
-from adapters_store.version_folder import after_all, published, read_files
+from adapters_store.pointer import POINTER, Live, client_lock, in_words, read_live, write_live
+from adapters_store.reading import FILE, FOLDER, Entry, listed
+from adapters_store.report import REPORT, after_all, report_json
+from adapters_store.version_folder import MANIFEST, Artefact, published, read_artefact, read_files
 
 __all__ = ["Artefact", "Live", "Store", "StoreError"]
-
-
-@dataclass(frozen=True)
-class Artefact:
-    """A version as it lies on disk: its folder, its manifest, and the report of the run that made it."""
-
-    client: str
-    version: str
-    path: Path
-    manifest: Manifest
-    report: dict[str, Any]
 
 
 class Store:
@@ -39,15 +34,22 @@ class Store:
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)
 
+    def close_to_others(self) -> None:
+        """Makes an existing store its owner's alone, as every write does: for whoever opens it to read for long."""
+        close_to_others(self.root)
+
     def clients(self) -> list[str]:
-        """Ids of the clients that have a version or a pointer, sorted."""
-        folders = [p for p in self.root.iterdir() if p.is_dir()] if self.root.is_dir() else []
-        names = [p.name for p in folders if CLIENT_ID.fullmatch(p.name) and p.name not in RESERVED]
-        return sorted(name for name in names if self._folders(name) or (self.root / name / "live.json").exists())
+        """Ids of the clients that have a version or a pointer, sorted; of a damaged folder its calls say more."""
+        try:
+            names = listed(self.root).items()
+        except FileNotFoundError:
+            return []
+        return [name for name, entry in names if self._is_client(name, entry)]
 
     def versions(self, client: str) -> list[str]:
         """The client's versions in the order they were published, oldest first; empty for an unknown client."""
-        return [p.name for p in sorted(self._folders(_client(client)), key=lambda p: (published(p), p.name))]
+        moments = self._published(_client(client))
+        return sorted(moments, key=lambda version: (moments[version], version))
 
     def live(self, client: str) -> Live | None:
         """The client's pointer, or None where nothing was activated yet."""
@@ -55,35 +57,27 @@ class Store:
 
     def artefact(self, client: str, version: str) -> Artefact:
         """The version's manifest and report, parsed and matched with its name, its other files not read."""
-        folder = self.root / _client(client) / _version(version)
-        name = f"{client}@{version}"
-        try:
-            manifest = Manifest.model_validate_json((folder / "manifest.json").read_bytes())
-            report = json.loads((folder / "report.json").read_bytes())
-        except FileNotFoundError as error:
-            what = f"{Path(error.filename).name} is missing" if folder.is_dir() else "there is no such version"
-            raise StoreError(f"{name}: {what}") from error
-        except ValidationError as error:
-            raise StoreError(f"{name}: manifest.json is damaged ({first_reason(error)})") from error
-        except ValueError as error:
-            raise StoreError(f"{name}: report.json is not JSON") from error
-        if manifest.client != client or manifest.version != version:
-            raise StoreError(f"{name}: manifest.json is that of {manifest.client}@{manifest.version}")
-        return Artefact(client, version, folder, manifest, report)
+        return read_artefact(self.root, _client(client), _version(version))
 
     def verify(self, client: str, version: str, *, base_id: str | None = None, max_rank: int | None = None) -> Artefact:
         """The version, once every byte of it is found sound and fit for that base and rank; else StoreError."""
+        return self.read(client, version, base_id=base_id, max_rank=max_rank)[0]
+
+    def read(
+        self, client: str, version: str, *, base_id: str | None = None, max_rank: int | None = None
+    ) -> tuple[Artefact, dict[str, bytes]]:
+        """The version and the very bytes that were verified, by file name, whatever becomes of its folder later."""
         from adapters_store.verify import check_bytes, check_content, check_fit  # numpy, which listing never needs
 
         artefact = self.artefact(client, version)
         try:
             check_fit(artefact.manifest, base_id, max_rank)
-            files = read_files(artefact.path)
+            files = read_files(self.root, client, version, artefact.manifest)
             check_bytes(artefact.manifest, files)
             check_content(artefact.manifest, files)
         except (StoreError, OSError) as error:
             raise StoreError(f"{client}@{version} is refused: {error}") from error
-        return artefact
+        return artefact, files
 
     def publish(
         self, manifest: Manifest, files: Mapping[str, bytes], report: Mapping[str, Any], *, activate: bool
@@ -92,20 +86,21 @@ class Store:
 
         ``manifest.files`` is filled in here; ``report`` gets a field ``published`` (ISO 8601), which orders versions.
         """
+        from adapters_store.template_sandbox import TemplateError, check_template  # jinja2: listing never needs it
         from adapters_store.verify import completed
 
         try:
             manifest = completed(manifest, files)
-            json.dumps(report := dict(report), allow_nan=False)
-        except StoreError as error:
+            if manifest.family == "mllm":
+                check_template(manifest.prompt_template)
+            report_json(report := {**report, "published": after_all([])})
+        except (StoreError, TemplateError) as error:
             raise StoreError(f"a version of {manifest.client!r} is refused: {error}") from error
-        except (TypeError, ValueError) as error:
-            raise StoreError(f"a version of {manifest.client!r} is refused: the report is no JSON ({error})") from error
         client, version = manifest.client, manifest.version
-        with staged(self.root, client) as staging:
-            for name, data in {**files, "manifest.json": manifest.canonical_json()}.items():
-                write_synced(staging / version / name, data)
-            with ClientLock(self.root, client):
+        with in_words(client), staged(self.root, client) as staging:
+            for name, data in {**files, MANIFEST: manifest.canonical_json()}.items():
+                write_new(staging / version / name, data)
+            with client_lock(self.root, client):
                 self._install(client, staging / version, report)
                 if activate:
                     self._activate(client, version)
@@ -113,7 +108,7 @@ class Store:
 
     def install(self, client: str, folder: Path) -> None:
         """Takes in a staged folder that is named by its version and holds all of it, its report too (a mirror's)."""
-        with ClientLock(self.root, _client(client)):
+        with client_lock(self.root, _client(client)):
             self._install(client, folder, None)
 
     def activate(self, client: str, version: str) -> None:
@@ -148,35 +143,46 @@ class Store:
             return present[-1]
 
     def gc(self, keep: int) -> list[str]:
-        """Deletes old versions and returns them as ``client@version``.
+        """Deletes old versions and returns them as ``client@version``; it needs no space on the disk.
 
         Kept for each client: the live version, the canary, the last ``keep`` rollback targets, and the newest ``keep``.
+        Of a client that is damaged everything is kept, and StoreError says so once all others have been seen to.
         """
         if keep < 0:
             raise StoreError(f"keep is {keep}: allowed is 0 or more")
-        removed = [f"{client}@{version}" for client in self.clients() for version in self._gc_client(client, keep)]
         sweep(self.root)
+        removed, damaged = [], []
+        for client in self.clients():
+            try:
+                removed += [f"{client}@{version}" for version in self._gc_client(client, keep)]
+            except StoreError as error:
+                damaged.append(str(error))
+        if damaged:
+            raise StoreError(f"{len(removed)} versions were removed; of {len(damaged)} clients none: {damaged[0]}")
         return removed
 
     def _gc_client(self, client: str, keep: int) -> list[str]:
-        with ClientLock(self.root, client):
+        with client_lock(self.root, client):
             versions, live = self.versions(client), self.live(client)
             kept = set(versions[-keep:]) if keep else set()
+            targets = live.previous[-keep:] if live and keep else []
             if live is not None:
-                targets = live.previous[-keep:] if keep else []
                 kept |= {live.version, live.canary or live.version, *targets}
-                if targets != live.previous:
-                    write_live(self.root, client, live.model_copy(update={"previous": targets}))
             removed = [version for version in versions if version not in kept]
             for version in removed:
-                remove_folder(self.root, self.root / client / version)
+                remove(self.root, self.root / client / version)
+            if live is not None and targets != live.previous:
+                with suppress(OSError):  # a full disk: the names left in it lead nowhere, which a rollback skips
+                    write_live(self.root, client, live.model_copy(update={"previous": targets}))
             return removed
 
-    def _locked(self, client: str) -> ClientLock:
+    def _locked(self, client: str) -> AbstractContextManager[None]:
         """A lock for a client that exists, so that a misspelt id does not make a folder."""
-        if not (self.root / _client(client)).is_dir():
-            raise StoreError(f"client {client!r} is not in the store {self.root}")
-        return ClientLock(self.root, client)
+        try:
+            listed(self.root, _client(client))
+        except FileNotFoundError as error:
+            raise StoreError(f"client {client!r} is not in the store {self.root}") from error
+        return client_lock(self.root, client)
 
     def _live_or_refuse(self, client: str) -> Live:
         live = self.live(client)
@@ -195,27 +201,41 @@ class Store:
         previous = [*(v for v in live.previous if v != version), live.version] if live else []
         canary = live.canary if live and live.canary != version else None
         percent = live.canary_percent if live and canary else 0
+        previous = previous[-PREVIOUS:]
         write_live(self.root, client, Live(version=version, canary=canary, canary_percent=percent, previous=previous))
 
     def _install(self, client: str, folder: Path, report: dict[str, Any] | None) -> None:
         """Renames a fully staged version into place, unless a sound one of that name is there. The lock is held."""
         target = self.root / client / folder.name
-        if target.exists():
+        if os.path.lexists(target):
             try:
                 self.verify(client, folder.name)
                 return
             except StoreError:  # damaged on disk: the name promises this content, so it is put back
-                remove_folder(self.root, target)
+                remove(self.root, target)
         if report is not None:
-            report["published"] = after_all(self._folders(client))
-            write_synced(folder / "report.json", json.dumps(report, indent=1, allow_nan=False).encode() + b"\n")
+            report["published"] = after_all(list(self._published(client).values()))
+            write_new(folder / REPORT, report_json(report))
         sync_folder(self.root)
         rename_folder(folder, target)
 
-    def _folders(self, client: str) -> list[Path]:
-        folder = self.root / client
-        names = folder.iterdir() if folder.is_dir() else ()
-        return [p for p in names if VERSION_ID.fullmatch(p.name) and p.is_dir()]
+    def _is_client(self, name: str, entry: Entry) -> bool:
+        """Whether this name in the root is a client's, be its folder damaged or not."""
+        if not CLIENT_ID.fullmatch(name) or name in RESERVED or entry.kind == FILE:
+            return False
+        try:
+            inside = listed(self.root, name) if entry.kind == FOLDER else {}
+        except (StoreError, FileNotFoundError):
+            return True
+        return entry.kind != FOLDER or any(name == POINTER or VERSION_ID.fullmatch(name) for name in inside)
+
+    def _published(self, client: str) -> dict[str, str]:
+        """Version → when it was published."""
+        try:
+            names = listed(self.root, client)
+        except FileNotFoundError:
+            return {}
+        return {name: published(self.root, client, name) for name in names if VERSION_ID.fullmatch(name)}
 
 
 def _client(client: str) -> str:

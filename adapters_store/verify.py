@@ -5,14 +5,17 @@ Letters: r is the LoRA rank, M the prompt's tokens, N any axis.
 
 import hashlib
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from pydantic import ValidationError
 from safetensors import SafetensorError, deserialize
 
+from adapters_store.errors import StoreError, shown
+from adapters_store.limits import HEADER_BYTES, TENSOR_NAME_CHARS, TENSORS
 from adapters_store.manifest import FileEntry, Manifest, first_reason
-from adapters_store.pointer import StoreError
 from adapters_store.verify_lora import check_lora
+from adapters_store.version_folder import check_sizes
 
 LORA_FILES = ("adapter_config.json", "adapter_model.safetensors")
 # Per float format: the unsigned type its bits are read as, and the exponent bits that are all ones in inf and NaN only.
@@ -38,15 +41,9 @@ def completed(manifest: Manifest, files: Mapping[str, bytes]) -> Manifest:
 
 def check_bytes(manifest: Manifest, files: Mapping[str, bytes]) -> None:
     """Raises StoreError where a file is missing, unlisted, or not the bytes the manifest hashed."""
-    for name in sorted(manifest.files.keys() | files.keys()):
-        if name not in files:
-            raise StoreError(f"file {name} is missing")
-        if name not in manifest.files:
-            raise StoreError(f"file {name} is not in the manifest")
-        expected, found = manifest.files[name], entry_of(files[name])
-        if found.bytes != expected.bytes:
-            raise StoreError(f"file {name} has {found.bytes} bytes where the manifest says {expected.bytes}")
-        if found.sha256 != expected.sha256:
+    check_sizes(manifest, {name: len(data) for name, data in files.items()})
+    for name, data in sorted(files.items()):
+        if entry_of(data) != manifest.files[name]:
             raise StoreError(f"file {name} is damaged: its SHA-256 is not the manifest's")
 
 
@@ -82,30 +79,46 @@ def _check_names(family: str, files: Mapping[str, bytes]) -> None:
 
 
 def _finite_shapes(name: str, data: bytes) -> dict[str, tuple[int, ...]]:
+    """The shape of every tensor by its name, where all of them can be served as numbers."""
+    _check_header(name, data)
     try:
         tensors = deserialize(data)  # type: ignore[no-untyped-call]
     except SafetensorError as error:
         raise StoreError(f"file {name} is not a readable safetensors file ({error})") from error
-    shapes = {}
-    for key, tensor in tensors:
-        if tensor["dtype"] == LABELS and name == "prompt.safetensors":
-            shapes[key] = tuple(tensor["shape"])
-            continue
-        if tensor["dtype"] not in FLOATS:
-            raise StoreError(f"tensor {key} of {name} is {tensor['dtype']}: allowed are {', '.join(FLOATS)}")
-        bits, exponent = FLOATS[tensor["dtype"]]
-        values = np.frombuffer(tensor["data"], dtype=bits)
-        if np.any((values & values.dtype.type(exponent)) == exponent):
-            raise StoreError(f"tensor {key} of {name} holds a value that is not finite")
-        shapes[key] = tuple(tensor["shape"])
-    if not shapes:
+    if not tensors:
         raise StoreError(f"file {name} holds no tensor")
-    return shapes
+    if len(tensors) > TENSORS:
+        raise StoreError(f"file {name} holds {len(tensors)} tensors: at most {TENSORS} are allowed")
+    return {key: _finite_shape(name, key, tensor) for key, tensor in tensors}
+
+
+def _check_header(name: str, data: bytes) -> None:
+    """A header is parsed whole before anything of it is known, and each of its entries takes many times its bytes."""
+    size = int.from_bytes(data[:8], "little")
+    if HEADER_BYTES < size < len(data):
+        raise StoreError(f"file {name} has a header of {size} bytes: at most {HEADER_BYTES} are allowed")
+
+
+def _finite_shape(name: str, key: str, tensor: Mapping[str, Any]) -> tuple[int, ...]:
+    shape = tuple(tensor["shape"])
+    if len(key) > TENSOR_NAME_CHARS:
+        raise StoreError(f"tensor {shown(key)} of {name} has a name of more than {TENSOR_NAME_CHARS} characters")
+    if 0 in shape:
+        raise StoreError(f"tensor {key} of {name} has shape {list(shape)}: it holds nothing")
+    if tensor["dtype"] == LABELS and name == "prompt.safetensors":
+        return shape
+    if tensor["dtype"] not in FLOATS:
+        raise StoreError(f"tensor {key} of {name} is {tensor['dtype']}: allowed are {', '.join(FLOATS)}")
+    bits, exponent = FLOATS[tensor["dtype"]]
+    values = np.frombuffer(tensor["data"], dtype=bits)
+    if np.any((values & values.dtype.type(exponent)) == exponent):
+        raise StoreError(f"tensor {key} of {name} holds a value that is not finite")
+    return shape
 
 
 def _check_prompt(tensors: Mapping[str, tuple[int, ...]]) -> None:
-    found = {key: list(shape) for key, shape in tensors.items()}
-    if "prompt" not in tensors or len(tensors["prompt"]) != 2 or 0 in tensors["prompt"]:
+    found = shown({key: list(shape) for key, shape in tensors.items()})
+    if "prompt" not in tensors or len(tensors["prompt"]) != 2:
         raise StoreError(f"file prompt.safetensors holds {found} where a tensor 'prompt' of shape (M, width) is needed")
 
 
@@ -118,7 +131,7 @@ def _check_connector(manifest: Manifest, tensors: Mapping[str, tuple[int, ...]])
         raise StoreError(f"file {CONNECTOR} is not for a version of family {manifest.family!r}: only 'mllm' has one")
     for key, shape in tensors.items():
         axes = 1 if key.endswith("bias") else 2
-        if len(shape) != axes or 0 in shape:
+        if len(shape) != axes:
             raise StoreError(f"tensor {key} of {CONNECTOR} has shape {list(shape)} where {axes} axes are needed")
     try:
         read_connector({key: torch.empty(shape, device="meta") for key, shape in tensors.items()})

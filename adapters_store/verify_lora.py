@@ -3,33 +3,16 @@
 Letters: r is the rank, N any axis.
 """
 
-import json
-import math
 import re
 from collections.abc import Mapping
-from typing import Any
 
+from adapters_store.errors import StoreError, shown
 from adapters_store.manifest import Manifest
-from adapters_store.pointer import StoreError
+from adapters_store.peft_config import parse_config
+from adapters_store.target_modules import selector
 
 LORA_KEY = re.compile(r"base_model\.model\.(?P<module>[A-Za-z0-9_.]+)\.lora_(?P<side>[AB])\.weight")
 VISION = "visual."  # begins the path of every module of an open_clip model's vision tower
-# PEFT options that vLLM refuses or drops in silence, with the only values allowed.
-PLAIN: dict[str, tuple[Any, ...]] = {
-    "bias": ("none", None),
-    "modules_to_save": (None, []),
-    "use_dora": (False, None),
-    "lora_bias": (False, None),
-    "fan_in_fan_out": (False, None),
-    "rank_pattern": ({}, None),
-    "alpha_pattern": ({}, None),
-    "target_parameters": (None, []),
-    "trainable_token_indices": (None, {}, []),
-    "layer_replication": (None, []),
-    "alora_invocation_tokens": (None, []),
-    "use_qalora": (False, None),
-    "use_bdlora": (False, None),
-}
 
 
 def check_lora(
@@ -53,7 +36,7 @@ def _lora_ranks(name: str, tensors: Mapping[str, tuple[int, ...]]) -> dict[str, 
         match = LORA_KEY.fullmatch(key)
         if match is None:
             raise StoreError(f"tensor {key} of {name} is not allowed: only lora_A and lora_B weights are")
-        if len(shape) != 2 or 0 in shape:
+        if len(shape) != 2:
             raise StoreError(f"tensor {key} of {name} has shape {list(shape)} where a matrix is needed")
         sides.setdefault(match["module"], {})[match["side"]] = shape
     ranks = {}
@@ -66,44 +49,31 @@ def _lora_ranks(name: str, tensors: Mapping[str, tuple[int, ...]]) -> dict[str, 
 
 def _check_peft_config(path: str, files: Mapping[str, bytes], ranks: Mapping[str, int], said: Manifest | None) -> None:
     """``said`` is the manifest where its rank and target modules are about this adapter, else None."""
-    try:
-        config = json.loads(files[path])
-        rank, targets = config["r"], config["target_modules"]
-    except (KeyError, TypeError, ValueError) as error:
-        raise StoreError(f"file {path} is not a PEFT configuration with r and target_modules") from error
-    if config.get("peft_type") != "LORA":
-        raise StoreError(f"file {path} has peft_type {config.get('peft_type')!r} where 'LORA' is needed")
-    alpha = config.get("lora_alpha")
-    if not isinstance(alpha, int | float) or not 0 < alpha < math.inf:
-        raise StoreError(f"file {path} has lora_alpha {alpha!r} where a positive number is needed")
-    for option, allowed in PLAIN.items():
-        if config.get(option) not in allowed:
-            raise StoreError(f"file {path} has {option} {config[option]!r}, which serving does not support")
-    if said is not None and rank != said.rank:
-        raise StoreError(f"file {path} has r {rank!r} where the manifest's rank is {said.rank}")
-    if said is not None and _as_set(targets) != _as_set(said.target_modules):
-        raise StoreError(f"file {path} has target_modules {targets!r} where the manifest has {said.target_modules!r}")
+    if path not in files:
+        raise StoreError(f"file {path} is missing")
+    config = parse_config(path, files[path])
+    if said is not None and config.r != said.rank:
+        raise StoreError(f"file {path} has r {config.r} where the manifest's rank is {said.rank}")
+    if said is not None and _as_set(config.target_modules) != _as_set(said.target_modules):
+        raise StoreError(
+            f"file {path} has target_modules {shown(config.target_modules)} where the manifest has "
+            f"{shown(said.target_modules)}"
+        )
+    selects = selector(config.target_modules)
     for module, found in ranks.items():
-        if found != rank:
-            raise StoreError(f"module {module} has rank {found} where {path} says {rank!r}")
-        if not _targeted(module, targets):
+        if found != config.r:
+            raise StoreError(f"module {module} has rank {found} where {path} says {config.r}")
+        if not selects(_targeted(module)):
             raise StoreError(f"module {module} is not among the target_modules of {path}")
 
 
-def _as_set(targets: object) -> object:
+def _as_set(targets: str | list[str] | None) -> object:
     return frozenset(targets) if isinstance(targets, list) else targets
 
 
-def _targeted(module: str, targets: str | list[str]) -> bool:
-    """PEFT's rule: a string is a pattern for the whole path, a list holds names or ends of paths.
-
-    To target an attention of the vision tower is to target its out_proj, which PEFT keeps inside.
-    """
-    if module.startswith(VISION):
-        module = module.removesuffix(".base_layer.out_proj")
-    if isinstance(targets, str):
-        return targets == "all-linear" or re.fullmatch(targets, module) is not None
-    return any(module == name or module.endswith("." + name) for name in targets)
+def _targeted(module: str) -> str:
+    """To target an attention of the vision tower is to target its out_proj, which PEFT keeps inside."""
+    return module.removesuffix(".base_layer.out_proj") if module.startswith(VISION) else module
 
 
 def _check_modules(family: str, name: str, ranks: Mapping[str, int]) -> None:

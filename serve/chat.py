@@ -1,8 +1,8 @@
 """A conversation with one subject: images to soft tokens, messages to a prompt, the answer to OpenAI's shape."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from adapters_store.template_sandbox import TemplateExceededError
 from serve.decoding import Decoder
 from serve.engine import Engine
-from serve.errors import invalid
+from serve.errors import invalid, unavailable
 from serve.images import Picture
 from serve.prompt_length import PromptLength
 from serve.schemas import SEVERAL_TEMPERATURE, ChatRequest, ImagePart, Message
+from serve.sentinel import NotFiniteError
 from serve.settings import Settings
 from serve.soft_tokens import SoftTokens, engine_payload
 from serve.subjects import Subject
@@ -43,13 +45,22 @@ class Chat:
     """Answers over the engine. Torch and image work happen off the event loop."""
 
     def __init__(
-        self, base: Path, engine: Engine, soft_tokens: SoftTokens, decoder: Decoder, settings: Settings
+        self,
+        base: Path,
+        engine: Engine,
+        soft_tokens: SoftTokens,
+        prompts: Prompts,
+        decoder: Decoder,
+        settings: Settings,
+        on_fault: Callable[[Subject, str], Awaitable[None]],
     ) -> None:
+        """``on_fault`` is told of a subject that is not to be answered with any more, and why."""
         context = settings.max_model_len or soft_tokens.limit
         self._engine = engine
         self._soft_tokens = soft_tokens
         self._decoder = decoder
-        self._prompts = Prompts(base)
+        self._prompts = prompts
+        self._on_fault = on_fault
         self._length = PromptLength(base, context)
         self._settings = settings
         # the engine refuses more than its context as a whole, and ends an answer where the context does
@@ -61,7 +72,7 @@ class Chat:
         check_conversation(request.messages)
         self._length.check(request.messages)
         self._length.check_answer(request.answer_tokens or 1)
-        prompt = self._prompts.render(subject.prompt_template, request.messages)
+        prompt = await self._prompt(subject, request.messages)
         pictures = await self._decoder.of_urls(owner, self._urls(request.messages), subject.image_transform)
         stream, options = bool(request.stream), self._options(request)
         return Question(subject, owner, prompt, pictures, options, request.answers, stream)
@@ -69,14 +80,32 @@ class Chat:
     async def answer(self, question: Question) -> dict[str, Any]:
         """The whole answer."""
         client = self._engine.require_up()
-        return shaped(await client.chat(await self._engine_request(question)), question.subject)
+        body = await self._engine_request(question)
+        async with self._telling(question.subject):
+            return shaped(await client.chat(body), question.subject)
 
     async def stream(self, question: Question) -> AsyncGenerator[dict[str, Any]]:
         """The answer chunk by chunk, each in OpenAI's shape."""
         client = self._engine.require_up()
-        async with aclosing(client.stream(await self._engine_request(question))) as chunks:
+        body = await self._engine_request(question)
+        async with self._telling(question.subject), aclosing(client.stream(body)) as chunks:
             async for chunk in chunks:
                 yield shaped(chunk, question.subject)
+
+    @asynccontextmanager
+    async def _telling(self, subject: Subject) -> AsyncIterator[None]:
+        try:
+            yield
+        except NotFiniteError:
+            await self._on_fault(subject, "its numbers were not finite in an answer")
+            raise
+
+    async def _prompt(self, subject: Subject, messages: Sequence[Message]) -> str:
+        try:
+            return await self._prompts.render(subject.prompt_template, messages)
+        except TemplateExceededError as error:
+            await self._on_fault(subject, str(error))
+            raise unavailable(f"{subject.name} cannot answer: {error}", retry_after_s=60) from error
 
     def _options(self, request: ChatRequest) -> dict[str, Any]:
         several = SEVERAL_TEMPERATURE if request.answers > 1 else 0

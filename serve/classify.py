@@ -45,6 +45,7 @@ class Classifier:
     """A frozen dual encoder, and what every version in use adds to it. It is a host like the engine's."""
 
     max_rank: int | None = None
+    capacity: int | None = None
     generation: int | None = 1  # in this process: never gone before the gateway itself
 
     def __init__(self, base: str, settings: Settings, metrics: Metrics) -> None:
@@ -80,6 +81,10 @@ class Classifier:
     async def unload(self, subject: Subject) -> None:
         """Forgets what the version adds."""
         self._loaded.pop(subject.name, None)
+
+    async def sound(self) -> bool:
+        """Always: a version's numbers stay its own here."""
+        return True
 
     async def close(self) -> None:
         """Ends the encoders' threads."""

@@ -1,11 +1,12 @@
 """The vLLM process: started, watched, started again when it ends, and never left behind."""
 
 import asyncio
+import contextlib
 import logging
+import os
 import secrets
-import shutil
+import signal
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Literal
 from serve.engine_client import EngineClient
 from serve.engine_command import EnginePlan, engine_command, engine_environment
 from serve.errors import unavailable
+from serve.sentinel import sentinel_token
 from serve.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -27,13 +29,16 @@ HEALTH_EVERY_S, HEALTH_TIMEOUT_S, HEALTH_MISSES = 5.0, 20.0, 3
 class Engine:
     """Supervises one vLLM process over ``base``. ``generation`` counts starts: what was loaded before one is gone."""
 
-    def __init__(self, base: Path, settings: Settings, on_change: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, base: Path, private: Path, settings: Settings, on_change: Callable[[], None] = lambda: None
+    ) -> None:
+        """``private``: a folder that nobody else can open (serve/private.py)."""
         self._settings = settings
         self._on_change = on_change
-        self.private = Path(tempfile.mkdtemp(prefix="fedtailor-"))  # mode 0700
+        self.private = private
         self._plan = EnginePlan(base, self.private, secrets.token_urlsafe(32))
         self.log_file = settings.engine_log or self.private / "engine.log"
-        self.client = EngineClient(self._plan.socket, self._plan.key, settings.answer_timeout_s)
+        self.client = EngineClient(self._plan.socket, self._plan.key, settings.answer_timeout_s, sentinel_token(base))
         self.state: State = "starting"
         self.generation = 0
         self.starts = 0
@@ -45,13 +50,18 @@ class Engine:
         self._task = asyncio.create_task(self._supervise(), name="engine")
 
     async def stop(self) -> None:
-        """Ends the engine and everything it started, and removes its private folder."""
+        """Ends the engine and everything it started."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         await self._end_process()
         await self.client.close()
-        shutil.rmtree(self.private, ignore_errors=True)
+
+    def condemn(self) -> None:
+        """Has the engine, which runs but cannot be trusted any more, ended and started anew."""
+        self.state = "down"
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()  # the guard ends the whole group
 
     def require_up(self) -> EngineClient:
         """The client of a running engine; 503 with what is going on otherwise."""
@@ -83,6 +93,7 @@ class Engine:
     async def _spawn(self) -> None:
         self._plan.socket.unlink(missing_ok=True)
         guard = [sys.executable, str(Path(__file__).with_name("guard.py")), str(self._settings.stop_grace_s)]
+        guard.append(str(self.private))
         with self.log_file.open("wb") as output:
             self._process = await asyncio.create_subprocess_exec(
                 *guard,
@@ -124,6 +135,8 @@ class Engine:
             return
         process.stdin.close()  # the guard ends the whole group
         await process.wait()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # what is left of it where the guard itself was killed
 
     def _set(self, state: State) -> None:
         self.state = state

@@ -3,7 +3,7 @@
 import json
 import logging
 import re
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 
 from serve.errors import EngineUnreachableError, GatewayError, invalid, unavailable
+from serve.sentinel import check_finite
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +25,8 @@ CLOSED = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)  # by th
 class EngineClient:
     """HTTP over the engine's private socket. Every method raises EngineUnreachableError where nobody answers there."""
 
-    def __init__(self, socket: Path, key: str, answer_timeout_s: float) -> None:
+    def __init__(self, socket: Path, key: str, answer_timeout_s: float, sentinel: int) -> None:
+        self._sentinel = sentinel
         self._kept = _client(socket, key, answer_timeout_s, httpx.Limits(keepalive_expiry=KEPT_S))
         self._fresh = _client(socket, key, answer_timeout_s, httpx.Limits(max_keepalive_connections=0))
 
@@ -54,23 +56,35 @@ class EngineClient:
         await self._command("POST", "/v1/unload_lora_adapter", {"lora_name": name})
 
     async def chat(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The whole answer to a chat completion request in vLLM's form."""
-        async with self._asked(body) as response:
+        """The whole answer to a chat completion request in vLLM's form; NotFiniteError where its numbers are not."""
+        async with self._asked("/v1/chat/completions", body) as response:
             answer: dict[str, Any] = json.loads(await response.aread())
-            return answer
+        check_finite(body["model"], answer, self._sentinel)
+        return answer
+
+    async def complete(self, model: str, tokens: Sequence[int], salt: str) -> None:
+        """Has the model read these tokens and say one more; nothing cached under another ``salt`` is used.
+
+        NotFiniteError where one of its numbers is not finite.
+        """
+        body = {"model": model, "prompt": list(tokens), "max_tokens": 1, "cache_salt": salt}
+        async with self._asked("/v1/completions", body) as response:
+            check_finite(model, json.loads(await response.aread()), self._sentinel)
 
     async def stream(self, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any]]:
         """The answer chunk by chunk. Errors before the first chunk are raised like those of ``chat``."""
-        async with self._asked(body | {"stream": True}) as response:
+        async with self._asked("/v1/chat/completions", body | {"stream": True}) as response:
             async for line in response.aiter_lines():
                 data = line.removeprefix("data: ")
                 if data and data != line and data != "[DONE]":
-                    yield _chunk(data)
+                    chunk = _chunk(data)
+                    check_finite(body["model"], chunk, self._sentinel)
+                    yield chunk
 
     @asynccontextmanager
-    async def _asked(self, body: dict[str, Any]) -> AsyncIterator[httpx.Response]:
+    async def _asked(self, path: str, body: dict[str, Any]) -> AsyncIterator[httpx.Response]:
         """An answer that has begun well. Leaving the block ends the engine's work on it."""
-        request = self._kept.build_request("POST", "/v1/chat/completions", json=body)
+        request = self._kept.build_request("POST", path, json=body | {"stop_token_ids": [self._sentinel]})
         try:
             response = await self._sent(request)
             try:

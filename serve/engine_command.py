@@ -8,6 +8,8 @@ from pathlib import Path
 
 import torch
 
+from serve.engine_site.fedtailor_engine import SENTINEL
+from serve.sentinel import sentinel_token
 from serve.settings import Settings
 
 IDENTITY_TEMPLATE = '{{ messages[0]["content"] }}'  # the gateway renders the artefact's own template
@@ -76,8 +78,10 @@ def engine_environment(plan: EnginePlan, settings: Settings) -> dict[str, str]:
     return inherited | {
         "PYTHONPATH": os.pathsep.join(filter(None, [str(SITE), os.environ.get("PYTHONPATH")])),
         "VLLM_API_KEY": plan.key,
+        SENTINEL: str(sentinel_token(plan.base)),
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
         **({} if torch.cuda.is_available() else _cpu_variables(settings)),
+        "VLLM_HOST_IP": "127.0.0.1",  # it has no other (own_network.py), and would look for one outside
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
         "HF_HUB_OFFLINE": "1",

@@ -15,15 +15,18 @@ from serve.admission import Admission
 from serve.auth import Access, Keys
 from serve.chat import Chat
 from serve.classify import Classifier
+from serve.copies import Copies
 from serve.decoding import Decoder
 from serve.engine import Engine
 from serve.engine_host import EngineHost
 from serve.errors import GatewayError, invalid, not_opened
 from serve.metrics import Metrics
+from serve.private import PrivateFolder
 from serve.residents import Host, Resident
 from serve.settings import Settings
 from serve.soft_tokens import SoftTokens
 from serve.subjects import Subject, of_base
+from serve.templates import Prompts
 from serve.zero_adapter import write_zero_adapter
 
 log = logging.getLogger(__name__)
@@ -43,8 +46,10 @@ class Gateway:
         self.classifier: Classifier | None = None
         self._chat: Chat | None = None
         self._soft_tokens: SoftTokens | None = None
+        self._prompts: Prompts | None = None
         self._adapters: Adapters | None = None
         self._watch: asyncio.Task[None] | None = None
+        self._private = PrivateFolder()
 
     async def start(self) -> None:
         """Starts the engine first, since it takes longest, and loads the encoders meanwhile."""
@@ -57,7 +62,8 @@ class Gateway:
         if self.settings.clip is not None:
             self.classifier = await asyncio.to_thread(Classifier, self.settings.clip, self.settings, self.metrics)
             hosts["clip"] = self.classifier
-        self._adapters = Adapters(self.store, hosts, fixed, self.settings)
+        copies = Copies(self._private.path / "versions")
+        self._adapters = Adapters(self.store, hosts, fixed, copies, self.settings)
         self._watch = asyncio.create_task(self._adapters.run(), name="adapters")
 
     async def stop(self) -> None:
@@ -65,12 +71,14 @@ class Gateway:
         if self._watch is not None:
             self._watch.cancel()
             await asyncio.gather(self._watch, return_exceptions=True)
-        for part in (self._soft_tokens, self.classifier):
+            await self.adapters.close()
+        for part in (self._soft_tokens, self._prompts, self.classifier):
             if part is not None:
                 await part.close()
         self.decoder.close()
         if self.engine is not None:
             await self.engine.stop()
+        self._private.remove()
 
     @property
     def adapters(self) -> Adapters:
@@ -84,15 +92,20 @@ class Gateway:
         exported = await asyncio.to_thread(
             export_base, base, self.settings.exports, self.settings.nf4, self.settings.dtype
         )
-        self.engine = Engine(exported, self.settings, self._engine_changed)
+        self.engine = Engine(exported, self._private.path, self.settings, self._engine_changed)
         self.engine.start()
         await asyncio.sleep(0)  # the process is started before the encoders take the time
         self._soft_tokens = await asyncio.to_thread(SoftTokens, base, self.settings, self.metrics)
-        self._chat = Chat(base, self.engine, self._soft_tokens, self.decoder, self.settings)
-        zero = write_zero_adapter(exported, self.engine.private / "zero")
+        self._prompts = Prompts(base)
+        self._chat = Chat(base, self.engine, self._soft_tokens, self._prompts, self.decoder, self.settings, self._fault)
+        subject = of_base(base, identity, write_zero_adapter(exported, self._private.path / "zero"))
         log.info("base %s (%s), encoders ready after %.1f s", identity, base, time.monotonic() - began)
-        host = EngineHost(self.engine, self._soft_tokens, exported, identity, self.settings.max_lora_rank)
-        return host, of_base(base, identity, zero)
+        return await asyncio.to_thread(
+            EngineHost, self.engine, self._soft_tokens, self._prompts, exported, subject, self.settings
+        ), subject
+
+    async def _fault(self, subject: Subject, why: str) -> None:
+        await self.adapters.quarantine(subject, why)
 
     def _engine_changed(self) -> None:
         if self._adapters is not None:

@@ -1,14 +1,16 @@
-"""What is loaded: subjects in their hosts, the answers each is giving, and how one leaves after the last answer."""
+"""What is loaded: subjects in their hosts, and the answers each is giving. Nothing that is giving one is unloaded."""
 
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
+from weakref import WeakValueDictionary
 
-from serve.errors import EngineUnreachableError, GatewayError
-from serve.subjects import Subject
+from serve.errors import EngineUnreachableError, GatewayError, unavailable
+from serve.subjects import BASE, Subject
 
 log = logging.getLogger(__name__)
 
@@ -18,6 +20,8 @@ class Host(Protocol):
 
     base_id: str
     max_rank: int | None
+    capacity: int | None
+    """How many subjects it holds; None: as many as come."""
 
     @property
     def generation(self) -> int | None:
@@ -31,6 +35,9 @@ class Host(Protocol):
 
     async def unload(self, subject: Subject) -> None:
         """Undoes ``load``."""
+
+    async def sound(self) -> bool:
+        """Whether the host itself computes as it should; one that does not sees to it that it will."""
 
 
 @dataclass
@@ -51,16 +58,18 @@ class Resident:
     def release(self) -> None:
         """Ends one use that ``lease`` began."""
         self.users -= 1
+        self.used_at = time.monotonic()
 
 
 class Residents:
-    """Loaded subjects by name. Loading and unloading are for one caller at a time."""
+    """Loaded subjects by name. ``keeps`` says which names are live: of the idle ones those make room last."""
 
-    def __init__(self, hosts: Mapping[str, Host], drain_timeout_s: float) -> None:
+    def __init__(self, hosts: Mapping[str, Host], keeps: Callable[[str], bool]) -> None:
         self.hosts = hosts
-        self._drain_timeout_s = drain_timeout_s
+        self._keeps = keeps
         self._loaded: dict[str, Resident] = {}
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._changes: Counter[str] = Counter()  # loads and unloads under way, by family: each holds a place
+        self._changing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # one change of a name at a time
 
     def get(self, name: str | None) -> Resident | None:
         """The resident of that name, unless its host lost it since."""
@@ -69,41 +78,83 @@ class Residents:
             return None
         return resident
 
-    async def bring(self, subject: Subject) -> None:
-        """Loads the subject, unless it is there."""
-        if self.get(subject.name) is not None:
-            return
+    def holds(self, name: str) -> bool:
+        """Whether the host has the subject of that name, or somebody is still being answered by it."""
+        resident = self._loaded.get(name)
+        return resident is not None and (resident.users > 0 or self.get(name) is not None)
+
+    async def lease(self, subject: Subject) -> Resident:
+        """The subject, loaded if need be, and in use until it is released."""
+        return (await self.bring(subject)).lease()
+
+    async def bring(self, subject: Subject) -> Resident:
+        """The subject, loaded if it was not. 503 where no place for it can be made now."""
+        if (found := self.get(subject.name)) is not None:
+            return found
+        async with self._lock(subject.name):
+            if (found := self.get(subject.name)) is not None:
+                return found
+            return await self._load(subject)
+
+    async def trim(self, spare: int, gone: Collection[str]) -> list[str]:
+        """Unloads idle subjects that are not live, but for the ``spare`` used last and not ``gone``; their names."""
+        idle = sorted(self._idle(lambda r: not self._keeps(r.subject.name)), key=lambda r: r.used_at, reverse=True)
+        staying = [resident for resident in idle if resident.subject.name not in gone][:spare]
+        leaving = [resident for resident in idle if resident not in staying]
+        return [resident.subject.name for resident in leaving if await self._unload(resident)]
+
+    async def _load(self, subject: Subject) -> Resident:
         host = self.hosts[subject.family]
-        generation = host.generation
-        if generation is None:
-            raise EngineUnreachableError
-        await host.load(subject)
-        self._loaded[subject.name] = Resident(subject, generation)
-        log.info("loaded %s", subject.name)
-
-    def retire(self, name: str) -> None:
-        """Unloads the subject once it has finished what it is answering, or took too long over it."""
-        if name in self._loaded:
-            task = asyncio.create_task(self._drain(self._loaded[name]))
-            self._leaving.add(task)
-            task.add_done_callback(self._leaving.discard)
-
-    def retire_extra(self, kept: set[str], spare: int) -> None:
-        """Retires idle subjects that are not ``kept``, but for the ``spare`` used last."""
-        extra = [resident for name, resident in self._loaded.items() if name not in kept and not resident.users]
-        for resident in sorted(extra, key=lambda r: r.used_at)[: max(len(extra) - spare, 0)]:
-            self.retire(resident.subject.name)
-
-    async def _drain(self, resident: Resident) -> None:
-        deadline = time.monotonic() + self._drain_timeout_s
-        while resident.users and time.monotonic() < deadline:
-            await asyncio.sleep(0.05)
-        subject = resident.subject
-        if self._loaded.get(subject.name) is not resident:
-            return
-        del self._loaded[subject.name]  # before the call: whoever wants it from here on loads it anew
+        self._changes[subject.family] += 1
         try:
-            await self.hosts[subject.family].unload(subject)
-            log.info("unloaded %s", subject.name)
-        except GatewayError:
-            return  # the engine is gone, and the adapter with it
+            await self._make_room(subject.family)
+            host.require_up()
+            generation = host.generation
+            await host.load(subject)
+            if generation is None or host.generation != generation:
+                raise EngineUnreachableError
+        finally:
+            self._changes[subject.family] -= 1
+        resident = self._loaded[subject.name] = Resident(subject, generation)
+        log.info("loaded %s", subject.name)
+        return resident
+
+    async def _make_room(self, family: str) -> None:
+        """Unloads idle subjects until the loads under way find places; never holds more than the host does."""
+        capacity = self.hosts[family].capacity
+        while capacity is not None and self._held(family) + self._changes[family] > capacity:
+            idle = self._idle(lambda r: r.subject.family == family and r.subject.client != BASE)
+            if not idle:
+                raise unavailable(f"all {capacity} places for adapters are giving answers", retry_after_s=1)
+            await self._unload(min(idle, key=lambda r: (self._keeps(r.subject.name), r.used_at)))
+
+    def _held(self, family: str) -> int:
+        return sum(self.get(name) is not None for name, r in self._loaded.items() if r.subject.family == family)
+
+    def _idle(self, which: Callable[[Resident], bool]) -> list[Resident]:
+        return [r for r in self._loaded.values() if not r.users and which(r)]
+
+    async def _unload(self, resident: Resident) -> bool:
+        """Whether it was unloaded here: not where it is in use again, or went another way."""
+        subject = resident.subject
+        if self._loaded.get(subject.name) is not resident or resident.users:
+            return False
+        lost = self.get(subject.name) is None
+        del self._loaded[subject.name]  # before anything is awaited: whoever wants it from here on waits, and loads it
+        self._changes[subject.family] += 1
+        try:
+            async with self._lock(subject.name):
+                if not lost:
+                    await self.hosts[subject.family].unload(subject)
+                    log.info("unloaded %s", subject.name)
+        except GatewayError as error:
+            log.warning("%s was not unloaded: %s", subject.name, error)  # mostly, the engine is gone and it with it
+        finally:
+            self._changes[subject.family] -= 1
+        return True
+
+    def _lock(self, name: str) -> asyncio.Lock:
+        lock = self._changing.get(name)
+        if lock is None:
+            lock = self._changing[name] = asyncio.Lock()
+        return lock

@@ -33,6 +33,7 @@ class Settings(BaseSettings):
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="numbers the engine computes in")
 
     max_lora_rank: Literal[1, 8, 16, 32, 64, 128, 256, 320, 512] = Field(16, description="largest rank served")
+    max_update_ratio: float = Field(100, gt=0, description="largest norm of a LoRA's update, in norms of its linear")
     max_loras: int = Field(8, ge=2, description="adapters in one batch of the engine")
     max_cpu_loras: int = Field(64, ge=2, description="adapters the engine keeps in memory; others are read again")
     max_model_len: int | None = Field(

@@ -37,15 +37,15 @@ class Subject:
         return {"client": self.client, "version": self.version, "base": self.base_id}
 
 
-def of_artefact(artefact: Artefact) -> Subject:
-    """The subject of a version in the store."""
+def of_artefact(artefact: Artefact, folder: Path) -> Subject:
+    """The subject of a version in the store; ``folder`` holds the files as they were verified."""
     manifest = artefact.manifest
     connector = manifest.files.get(CONNECTOR)
     return Subject(
         client=artefact.client,
         version=artefact.version,
         family=manifest.family,
-        folder=artefact.path.resolve(),
+        folder=folder.resolve(),
         base_id=manifest.base.id,
         image_transform=manifest.image_transform,
         prompt_template=manifest.prompt_template,

@@ -1,22 +1,21 @@
-"""An artefact's own prompt template, rendered as transformers would, in a sandbox."""
+"""An artefact's own prompt template over a conversation: rendered in a sandbox, off the event loop, in bounded time."""
 
+import asyncio
 import json
 from collections.abc import Sequence
-from datetime import datetime
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from jinja2 import Template, TemplateError, nodes
-from jinja2.ext import Extension, loopcontrols
-from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-
+from adapters_store.chat_template import Conversation
+from adapters_store.template_sandbox import SAMPLE, TemplateFailedError
 from serve.errors import invalid
 from serve.reserved import Reserved, harmless
-from serve.schemas import Message, TextPart
+from serve.sandboxes import Sandboxes
+from serve.schemas import Message, Part, TextPart
 
 SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")
+WITH_PICTURE = SAMPLE
+WITHOUT = [{"role": "user", "content": [part for part in SAMPLE[0]["content"] if part["type"] == "text"]}]
 
 
 class Prompts:
@@ -27,71 +26,49 @@ class Prompts:
         config = json.loads((base / "config.json").read_text())
         self.image_token = _added_tokens(base)[config.get("image_token_index", config.get("image_token_id"))]
         self._reserved = Reserved(base, {*self._special.values(), *_added_special_tokens(base), self.image_token})
+        self._sandboxes = Sandboxes()
 
-    def render(self, template: str, messages: Sequence[Message]) -> str:
-        """The prompt up to where the answer begins, with one image token for each image; 400 where it cannot be."""
+    async def render(self, template: str, messages: Sequence[Message]) -> str:
+        """The prompt up to where the answer begins, with one image token for each image; 400 where it cannot be.
+
+        TemplateExceededError where the template had to be stopped: it is then the artefact that is at fault.
+        """
         self._reserved.refuse(messages)
         try:
-            prompt, of_template = (self._rendered(template, said) for said in (messages, harmless(messages)))
-        except Exception as error:  # a template is a program of somebody else's: anything may come out of it
+            prompt = await self._rendered(template, _as_plain(messages))
+            of_template = await self._rendered(template, _as_plain(harmless(messages)))
+        except TemplateFailedError as error:
             raise invalid(f"this model's prompt template takes no such conversation: {error}", "messages") from error
-        self._reserved.refuse_made_up(prompt, of_template)
+        await asyncio.to_thread(self._reserved.refuse_made_up, prompt, of_template)
         images = sum(1 for message in messages for part in message.parts if not isinstance(part, TextPart))
         if prompt.count(self.image_token) != images:
             raise invalid(f"this model's prompt template has no place for {images} images there", "messages")
         return prompt
 
-    def _rendered(self, template: str, messages: Sequence[Message]) -> str:
-        plain = _as_parts if takes_parts(template) else _as_text
-        return compiled(template).render(
-            messages=[plain(message) for message in messages], add_generation_prompt=True, **self._special
-        )
+    async def check(self, template: str) -> None:
+        """ValueError with one sentence unless the template takes a question, with a picture and without one."""
+        for conversation, images in ((WITH_PICTURE, 1), (WITHOUT, 0)):
+            try:
+                prompt = await self._rendered(template, conversation)
+            except TemplateFailedError as error:
+                raise ValueError(f"its prompt_template fails over a plain question: {error}") from error
+            if prompt.count(self.image_token) != images:
+                raise ValueError(f"its prompt_template has no place for {images} images")
+
+    async def close(self) -> None:
+        """Ends the sandboxes."""
+        await self._sandboxes.close()
+
+    async def _rendered(self, template: str, conversation: Conversation) -> str:
+        return await self._sandboxes.render(template, conversation, self._special)
 
 
-class _Generation(Extension):
-    """``{% generation %}`` marks for training what the assistant says; here it stands for its content."""
-
-    tags = {"generation"}  # noqa: RUF012  jinja2 declares it so
-
-    def parse(self, parser: Parser) -> list[nodes.Node]:
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+def _as_plain(messages: Sequence[Message]) -> Conversation:
+    return [{"role": m.role, "content": [_plain_part(part) for part in m.parts]} for m in messages]
 
 
-@lru_cache(maxsize=256)
-def compiled(template: str) -> Template:
-    """The template, compiled with the names and settings that transformers gives chat templates."""
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation]
-    )
-    environment.globals["raise_exception"] = _raise
-    environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
-    environment.filters["tojson"] = lambda value, **how: json.dumps(value, ensure_ascii=False, **how)
-    return environment.from_string(template)
-
-
-@lru_cache(maxsize=256)
-def takes_parts(template: str) -> bool:
-    """Whether the template reads content as a list of parts; the others would print the list itself."""
-    content = [{"type": "text", "text": "a-text-to-find"}]
-    try:
-        prompt = compiled(template).render(messages=[{"role": "user", "content": content}], add_generation_prompt=True)
-    except Exception:  # a template that cannot read parts may fail in any way
-        return False
-    return "a-text-to-find" in prompt and "'type'" not in prompt
-
-
-def _raise(message: str) -> NoReturn:
-    raise TemplateError(message)
-
-
-def _as_parts(message: Message) -> dict[str, Any]:
-    parts = [{"type": "text", "text": p.text} if isinstance(p, TextPart) else {"type": "image"} for p in message.parts]
-    return {"role": message.role, "content": parts}
-
-
-def _as_text(message: Message) -> dict[str, Any]:
-    return {"role": message.role, "content": "\n".join(p.text for p in message.parts if isinstance(p, TextPart))}
+def _plain_part(part: Part) -> dict[str, str]:
+    return {"type": "text", "text": part.text} if isinstance(part, TextPart) else {"type": "image"}
 
 
 def _special_tokens(base: Path) -> dict[str, str]:

@@ -4,13 +4,11 @@ import os
 import signal
 import sys
 import tempfile
-from typing import TYPE_CHECKING, Annotated
+from contextlib import suppress
+from typing import Annotated
 
 from pydantic import Field, HttpUrl, ValidationError
 from pydantic_settings import BaseSettings, CliApp, SettingsConfigDict
-
-if TYPE_CHECKING:
-    import gradio as gr
 
 
 class Settings(BaseSettings):
@@ -39,44 +37,20 @@ class Settings(BaseSettings):
 
 
 def serve(settings: Settings) -> None:
-    """Launches the page and blocks; nothing is looked up or reported outside, and no upload outlives the process."""
+    """Serves the page and blocks; nothing is looked up or reported outside."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    with tempfile.TemporaryDirectory(prefix="fedtailor-ui-") as uploads:  # only this user may look into it
-        os.environ |= {"GRADIO_TEMP_DIR": uploads, "GRADIO_ANALYTICS_ENABLED": "False", "HF_HUB_OFFLINE": "1"}
-        page, url = launch(settings)
-        print(f"FedTailor UI on {url.rstrip('/')} (gateway {settings.gateway})", flush=True)
-        page.block_thread()
+    with tempfile.TemporaryDirectory(prefix="fedtailor-ui-") as private:  # whatever Gradio writes, only this user sees
+        os.environ |= {"GRADIO_TEMP_DIR": private, "GRADIO_ANALYTICS_ENABLED": "False", "HF_HUB_OFFLINE": "1"}
+        os.environ["GRADIO_ANALYTICS_MAX_EVENTS"] = "1"  # it makes statistics of that many, after every event
+        from ui.gateway import Gateway
+        from ui.server import gated, run  # imports Gradio, which reads the environment then
 
+        def announce(url: str) -> None:
+            print(f"FedTailor UI on {url} (gateway {settings.gateway})", flush=True)
 
-def launch(settings: Settings) -> "tuple[gr.Blocks, str]":
-    """The running page and its address; SystemExit with a sentence where it cannot listen there."""
-    import gradio as gr  # reads the environment when imported
-
-    from ui.app import CSS, build
-    from ui.gateway import Gateway
-
-    page = build(Gateway(str(settings.gateway).rstrip("/"), settings.timeout_s))
-    page.queue(max_size=256)
-    # Plain names of fonts are taken from the person's machine; Gradio's own themes fetch theirs.
-    theme = gr.themes.Soft(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
-    try:
-        _, url, _ = page.launch(
-            server_name=settings.host,
-            server_port=settings.port or None,
-            theme=theme,
-            css=CSS,
-            max_file_size=f"{settings.max_upload_mb}mb",
-            footer_links=[],
-            run_history=False,  # it keeps every input in the browser, the key among them
-            enable_monitoring=False,
-            ssr_mode=False,
-            share=False,
-            quiet=True,
-            prevent_thread_lock=True,
-        )
-    except OSError as error:
-        raise SystemExit(f"error: cannot listen on port {settings.port} of {settings.host}: is it taken?") from error
-    return page, url
+        app = gated(Gateway(str(settings.gateway).rstrip("/"), settings.timeout_s), settings.max_upload_mb)
+        with suppress(KeyboardInterrupt):
+            run(app, settings.host, settings.port, announce)
 
 
 def main() -> int:

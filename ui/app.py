@@ -1,12 +1,16 @@
 """The page: a door (the key), and behind it the person's own models."""
 
+import re
+from dataclasses import replace
 from typing import Any
 
 import gradio as gr
 
 from ui import ask, classify
-from ui.gateway import Described, Gateway
-from ui.session import LASTS_S, Session, permitted, spoken
+from ui.gateway import Described, Gateway, GatewayError
+from ui.page import Page
+from ui.session import Sessions
+from ui.uploads import Uploads
 
 TITLE = "FedTailor"
 WELCOME = "# FedTailor\nAsk the model that was tailored to you. Your key says which models are yours."
@@ -16,14 +20,13 @@ CSS = """
 .who > button { flex: 0 0 auto }
 .picture img { width: 100%; height: 100%; object-fit: contain }
 """
-CACHE_S = (300, 1800)  # uploads are deleted half an hour after they came; checked every five minutes
+ENTERING = 16  # log-ins at once
 
 
-def build(gateway: Gateway) -> gr.Blocks:
-    """The whole page over that gateway, ready for ``launch``."""
-    page: gr.Blocks
-    with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=CACHE_S) as page:
-        session = gr.State(None, time_to_live=LASTS_S)
+def build(gateway: Gateway, sessions: Sessions, uploads: Uploads) -> Page:
+    """The whole page over that gateway, ready to be mounted."""
+    page = Page(title=TITLE, analytics_enabled=False)
+    with page:
         gr.Markdown(WELCOME)
         with gr.Column(visible=True, elem_classes="door") as door:
             key = gr.Textbox(label="Key", type="password", max_length=512, autofocus=True)
@@ -49,52 +52,66 @@ def build(gateway: Gateway) -> gr.Blocks:
         views = [asking.group, sorting.group]
         results = [picture, asking.question, asking.answer, sorting.classes, sorting.experts, source]
 
-        async def login(given: str | None) -> tuple[Any, ...]:
-            if not given or not given.strip():
+        async def login(given: object, request: gr.Request) -> tuple[Any, ...]:
+            if not isinstance(given, str) or not given.strip():
                 raise gr.Error("Type your key first.", print_exception=False)
-            with spoken():
+            with sessions.spoken():
                 clients = await gateway.login(given.strip())
             if not clients:
                 raise gr.Error("Your key is valid but allows no client yet.", print_exception=False)
+            sessions.open(request.session_hash, given.strip(), clients)
             choices = gr.Dropdown(choices=clients, value=clients[0])
-            opened = gr.Column(visible=False), gr.Column(visible=True)
-            return Session(given.strip(), tuple(clients)), "", choices, *opened
+            return "", choices, gr.Column(visible=False), gr.Column(visible=True)
 
-        async def choose(who: Session | None, name: object) -> tuple[Any, ...]:
-            who, name = permitted(who, name)
-            with spoken():
+        async def choose(name: object, request: gr.Request) -> tuple[Any, ...]:
+            who, name = sessions.permitted(request, name)
+            with sessions.spoken(who):
                 found = await gateway.describe(who.key, name)
             shown = gr.Group(visible=found.family == "mllm"), gr.Group(visible=found.family == "clip")
             return sentence(found), *shown, *_empty(results[2:])
 
-        def logout() -> tuple[Any, ...]:
+        async def follow(name: object, said: object, request: gr.Request) -> Any:
+            who, name = sessions.permitted(request, name)
+            answered = re.match(r"(\S+)@(\w+) over base ", said) if isinstance(said, str) else None
+            if answered is None or answered[1] != name:
+                return gr.skip()
+            try:
+                return sentence(replace(await gateway.describe(who.key, name), version=answered[2]))
+            except GatewayError:
+                return gr.skip()
+
+        async def clear() -> tuple[Any, ...]:
+            return *await ask.rested(), gr.Textbox(None, visible=False), None, None, gr.Label(None, visible=False), None
+
+        async def logout(request: gr.Request) -> tuple[Any, ...]:
+            sessions.close(request.session_hash)
+            uploads.forget_of(request.session_hash)
             closed = gr.Column(visible=True), gr.Column(visible=False)
-            return None, gr.Dropdown(choices=[], value=None), *closed, *_empty(results)
+            return gr.Dropdown(choices=[], value=None), *closed, *_empty(results)
 
         entering = gr.on(
             [enter.click, key.submit],
             login,
             inputs=[key],
-            outputs=[session, key, client, door, room],
+            outputs=[key, client, door, room],
             api_name="login",
             preprocess=False,
             show_progress="hidden",  # what it shows on an error would cover the field
-            concurrency_limit=None,
+            concurrency_limit=ENTERING,
         )
-        running = [
-            ask.wire(asking, gateway, session, client, picture, source),
-            classify.wire(sorting, gateway, session, client, picture, source),
-        ]
-        chosen: dict[str, Any] = {
-            "inputs": [session, client],
-            "outputs": [about, *views, *results[2:]],
-            "preprocess": False,
-            "show_progress": "hidden",
-        }
-        entering.success(choose, **chosen, api_name="entered", api_visibility="private", concurrency_limit=None)
-        client.input(choose, **chosen, api_name="choose", cancels=running, concurrency_limit=None)
-        leaving = [session, client, door, room, *results]
-        leave.click(logout, outputs=leaving, api_name="logout", cancels=running, show_progress="hidden")
+        parts = gateway, sessions, uploads, client, picture, source
+        running = [ask.wire(asking, *parts), classify.wire(sorting, *parts)]
+        quiet: dict[str, Any] = {"preprocess": False, "show_progress": "hidden", "concurrency_limit": None}
+        private: dict[str, Any] = quiet | {"api_visibility": "private"}
+        chosen: dict[str, Any] = {"inputs": [client], "outputs": [about, *views, *results[2:]]}
+        cleared = [*asking.asking, asking.asked, *results[2:]]
+        entering.success(choose, **chosen, **private, api_name="entered")
+        choosing = client.input(choose, **chosen, **quiet, api_name="choose", cancels=running)
+        choosing.then(clear, outputs=cleared, **private)
+        gr.on([picture.upload, picture.clear], clear, outputs=cleared, cancels=running, **private)
+        source.change(follow, inputs=[client, source], outputs=[about], **private)
+        left = leave.click(logout, outputs=[client, door, room, *results], api_name="logout", cancels=running, **quiet)
+        left.then(clear, outputs=cleared, **private)
     return page
 
 

@@ -1,6 +1,5 @@
 """Ask a question about a picture, or without one; the answer streams in with the version that gives it."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
@@ -8,8 +7,9 @@ from typing import Any
 import gradio as gr
 
 from ui.gateway import Gateway, GatewayError
-from ui.picture import as_png
-from ui.session import Session, permitted, shown
+from ui.picture import sent
+from ui.session import Sessions
+from ui.uploads import Uploads
 
 AT_ONCE = 16  # answers streaming at the same time; the gateway batches them
 LONGEST_QUESTION = 4000  # characters
@@ -17,58 +17,103 @@ LONGEST_QUESTION = 4000  # characters
 
 @dataclass(frozen=True)
 class AskView:
-    """The widgets of the view; ``group`` is shown for clients whose model answers questions."""
+    """The widgets of the view; ``group`` is shown for clients whose model answers questions.
+
+    A question is written in ``question`` and moves to ``asked``, above its answer, when it is asked.
+    """
 
     group: gr.Group
     question: gr.Textbox
     button: gr.Button
+    stop: gr.Button
+    asked: gr.Textbox
     answer: gr.Textbox
+
+    @property
+    def asking(self) -> list[Any]:
+        """What changes while an answer comes in."""
+        return [self.question, self.button, self.stop]
 
 
 def draw() -> AskView:
     """Lays the view out where it is called."""
     with gr.Group(visible=False) as group:
         question = gr.Textbox(label="Question", placeholder="What is in the picture?", max_length=LONGEST_QUESTION)
-        button = gr.Button("Ask", variant="primary")
+        with gr.Row():
+            button = gr.Button("Ask", variant="primary", scale=3)
+            stop = gr.Button("Stop", variant="stop", scale=1, min_width=80, visible=False)
+        asked = gr.Textbox(label="You asked", interactive=False, visible=False)
         answer = gr.Textbox(label="Answer", lines=2, interactive=False, buttons=["copy"])
-    return AskView(group, question, button, answer)
+    return AskView(group, question, button, stop, asked, answer)
 
 
 def wire(
-    view: AskView, gateway: Gateway, session: gr.State, client: gr.Dropdown, picture: gr.Image, source: gr.Textbox
+    view: AskView,
+    gateway: Gateway,
+    sessions: Sessions,
+    uploads: Uploads,
+    client: gr.Dropdown,
+    picture: gr.Image,
+    source: gr.Textbox,
 ) -> Any:
     """Connects the view to the gateway; returns the event, so that logging out can cancel it."""
 
+    async def begin(question: object) -> tuple[Any, ...]:
+        moved = gr.Textbox(checked(question), visible=True), gr.Textbox("", interactive=False)
+        return *moved, gr.Button(interactive=False), gr.Button(visible=True), "", ""
+
     async def ask(
-        who: Session | None, name: object, upload: dict[str, Any] | None, question: str | None
+        name: object, upload: object, question: object, request: gr.Request
     ) -> AsyncIterator[tuple[str, str]]:
-        who, name = permitted(who, name)
-        if not question or not question.strip():
-            raise gr.Error("Type a question first.", print_exception=False)
-        if len(question) > LONGEST_QUESTION:
-            raise gr.Error(f"The question is longer than {LONGEST_QUESTION} characters.", print_exception=False)
-        png = await asyncio.to_thread(as_png, upload)
+        who, name = sessions.permitted(request, name)
+        question = checked(question)
+        png = await sent(uploads.opened(who, upload))
         so_far = "", ""
         yield "", "…"
-        try:
-            async for piece in gateway.ask(who.key, name, question.strip(), png):
-                so_far = piece.text, named(piece.source)
+        with sessions.spoken(who):
+            try:
+                async for piece in gateway.ask(who.key, name, question, png):
+                    so_far = piece.text, named(piece.source)
+                    yield so_far
+            except GatewayError:
                 yield so_far
-        except GatewayError as error:
-            yield so_far
-            raise shown(error) from error
+                raise
 
-    return gr.on(
+    private: dict[str, Any] = {"api_visibility": "private", "preprocess": False, "show_progress": "hidden"}
+    begun = gr.on(
         [view.button.click, view.question.submit],
+        begin,
+        inputs=[view.question],
+        outputs=[view.asked, *view.asking, view.answer, source],
+        concurrency_limit=None,
+        **private,
+    )
+    asked = begun.success(
         ask,
-        inputs=[session, client, picture, view.question],
+        inputs=[client, picture, view.asked],
         outputs=[view.answer, source],
         api_name="ask",
         preprocess=False,  # what the browser sends is checked here, so that each refusal is a sentence
         concurrency_limit=AT_ONCE,
-        trigger_mode="once",
         show_progress="hidden",
     )
+    asked.then(rested, outputs=view.asking, concurrency_limit=None, **private)
+    view.stop.click(rested, outputs=view.asking, cancels=[asked], concurrency_limit=None, **private)
+    return asked
+
+
+def checked(question: object) -> str:
+    """The question as it goes to the model; gr.Error where it is none."""
+    if not isinstance(question, str) or not question.strip():
+        raise gr.Error("Type a question first.", print_exception=False)
+    if len(question) > LONGEST_QUESTION:
+        raise gr.Error(f"The question is longer than {LONGEST_QUESTION} characters.", print_exception=False)
+    return question.strip()
+
+
+async def rested() -> tuple[Any, ...]:
+    """``AskView.asking`` where no answer comes in."""
+    return gr.Textbox(interactive=True), gr.Button(interactive=True), gr.Button(visible=False)
 
 
 def named(source: dict[str, str]) -> str:

@@ -1,6 +1,5 @@
 """Sort a picture into the client's own classes; the most probable ones, and the prompts that the first one rests on."""
 
-import asyncio
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,8 +7,9 @@ import gradio as gr
 
 from ui.ask import AT_ONCE, named
 from ui.gateway import Gateway
-from ui.picture import as_png
-from ui.session import Session, permitted, spoken
+from ui.picture import sent
+from ui.session import Sessions
+from ui.uploads import Uploads
 
 TOP_K = 5
 EXPERTS = 10
@@ -35,24 +35,28 @@ def draw() -> ClassifyView:
 
 
 def wire(
-    view: ClassifyView, gateway: Gateway, session: gr.State, client: gr.Dropdown, picture: gr.Image, source: gr.Textbox
+    view: ClassifyView,
+    gateway: Gateway,
+    sessions: Sessions,
+    uploads: Uploads,
+    client: gr.Dropdown,
+    picture: gr.Image,
+    source: gr.Textbox,
 ) -> Any:
     """Connects the view to the gateway; returns the event, so that logging out can cancel it."""
 
-    async def classify(
-        who: Session | None, name: object, upload: dict[str, Any] | None
-    ) -> tuple[dict[str, float], str, gr.Label]:
-        who, name = permitted(who, name)
-        png = await asyncio.to_thread(as_png, upload)
+    async def classify(name: object, upload: object, request: gr.Request) -> tuple[dict[str, float], str, gr.Label]:
+        who, name = sessions.permitted(request, name)
+        png = await sent(uploads.opened(who, upload))
         if png is None:
             raise gr.Error("Choose a picture first.", print_exception=False)
-        with spoken():
+        with sessions.spoken(who):
             found = await gateway.classify(who.key, name, png, TOP_K)
         return dict(found.classes), named(found.source), gr.Label(dict(found.experts), visible=bool(found.experts))
 
     return view.button.click(
         classify,
-        inputs=[session, client, picture],
+        inputs=[client, picture],
         outputs=[view.classes, source, view.experts],
         api_name="classify",
         preprocess=False,

@@ -12,9 +12,16 @@ import httpx
 
 T = TypeVar("T")
 
+BROKE_OFF = "The answer broke off because the model stopped; it is being started again: ask again in a minute."
+UNAVAILABLE = "The model cannot answer at the moment; try again in a minute."
+
 
 class GatewayError(Exception):
     """Why the gateway gave no answer; the message is one sentence fit for a person."""
+
+
+class KeyRefusedError(GatewayError):
+    """The gateway does not know the key, or not any more."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +86,8 @@ class Gateway:
                 if not line.startswith("data: ") or line == "data: [DONE]":
                     continue
                 chunk = json.loads(line.removeprefix("data: "))
-                if "error" in chunk:
-                    raise GatewayError(_message(chunk) or "the answer broke off")
+                if "error" in chunk:  # whatever it says is the engine's, and for its operator
+                    raise GatewayError(BROKE_OFF)
                 for choice in chunk["choices"]:
                     text += choice["delta"].get("content") or ""
                 yield Piece(text, chunk.get("fedtailor", {}))
@@ -111,7 +118,7 @@ class Gateway:
                 client.stream(method, path, headers=headers, json=body) as response,
             ):
                 if not response.is_success:
-                    raise GatewayError(_refusal(response.status_code, await response.aread()))
+                    raise _refusal(response.status_code, await response.aread())
                 yield response
         except httpx.TimeoutException as error:
             raise GatewayError(f"The gateway did not answer within {self.timeout_s:.0f} seconds.") from error
@@ -126,12 +133,16 @@ def data_url(png: bytes) -> str:
     return "data:image/png;base64," + base64.b64encode(png).decode()
 
 
-def _refusal(status: int, body: bytes) -> str:
+def _refusal(status: int, body: bytes) -> GatewayError:
+    """What is wrong with a request the gateway knows best; what is wrong behind it is no matter of the person's."""
+    if status >= 500:
+        return GatewayError(UNAVAILABLE)
     try:
         message = _message(json.loads(body))
     except ValueError:
         message = None
-    return message or f"The gateway refused with status {status}."
+    kind = KeyRefusedError if status == 401 else GatewayError
+    return kind(message or f"The gateway refused with status {status}.")
 
 
 def _message(answer: object) -> str | None:

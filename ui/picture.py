@@ -1,8 +1,8 @@
 """An uploaded file as the picture the person sees: upright, RGB, without the camera's metadata."""
 
+import asyncio
 import io
 import warnings
-from typing import Any
 
 import gradio as gr
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -10,16 +10,24 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 MOST_PIXELS = 50_000_000  # of an upload
 SENT_SIDE = 1536  # pixels; encoders take a few hundred, and this stays below the gateway's size limit as PNG
 
+DECODING = asyncio.Semaphore(2)
 
-def as_png(upload: dict[str, Any] | None) -> bytes | None:
-    """PNG bytes of Gradio's upload (a file in its cache), None for none; gr.Error where it is not a usable image."""
+
+async def sent(upload: bytes | None) -> bytes | None:
+    """As ``as_png``, off the event loop; few at a time, since a decoded picture may take a few hundred megabytes."""
+    async with DECODING:
+        return await asyncio.to_thread(as_png, upload)
+
+
+def as_png(upload: bytes | None) -> bytes | None:
+    """PNG bytes of an uploaded file's bytes, None for none; gr.Error where they are not a usable image."""
     if upload is None:
         return None
     try:
-        upright = _upright(upload["path"])
+        upright = _upright(upload)
     except (UnidentifiedImageError, Image.DecompressionBombError) as error:
         raise gr.Error("That file is not an image this page can read.", print_exception=False) from error
-    except (OSError, SyntaxError, ValueError) as error:  # what Pillow raises on a file that breaks off
+    except Exception as error:  # Pillow raises many things on a file that breaks off or was made to harm
         raise gr.Error("That image is damaged and cannot be read.", print_exception=False) from error
     if upright is None:
         raise gr.Error(f"That image has more than {MOST_PIXELS // 10**6} million pixels.", print_exception=False)
@@ -30,11 +38,14 @@ def as_png(upload: dict[str, Any] | None) -> bytes | None:
     return out.getvalue()
 
 
-def _upright(path: str) -> Image.Image | None:
+def _upright(upload: bytes) -> Image.Image | None:
     """The picture turned as it is seen; None where it is too large, found before any pixel is decoded."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the limit is ours
-        with Image.open(path) as image:
+        with Image.open(io.BytesIO(upload)) as image:
             if image.width * image.height > MOST_PIXELS:
                 return None
-            return ImageOps.exif_transpose(image).convert("RGB")
+            image.draft("RGB", (SENT_SIDE, SENT_SIDE))  # a JPEG is decoded at a half, quarter or eighth at once
+            ImageOps.exif_transpose(image, in_place=True)
+            image.load()
+            return image if image.mode == "RGB" else image.convert("RGB")

@@ -11,10 +11,12 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from adapters_store.store import Store
 from tests.adapters_store.artefacts import manifest, prompt_files
 
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 TOUCHES = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate"}
 
 
@@ -35,8 +37,9 @@ def killed_at(touch: int, action: Callable[[], object]) -> bool:
     if child == 0:
         count = itertools.count(1)
 
-        def hook(event: str, _: object) -> None:
-            if event in TOUCHES and next(count) == touch:
+        def hook(event: str, about: tuple[Any, ...]) -> None:
+            reads = event == "open" and not about[2] & WRITING  # changes nothing, so dying before it is dying after it
+            if event in TOUCHES and not reads and next(count) == touch:
                 os.kill(os.getpid(), signal.SIGKILL)
 
         sys.addaudithook(hook)

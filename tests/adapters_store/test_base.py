@@ -10,6 +10,8 @@ from safetensors.torch import load_file, save_file
 
 from adapters_store.base import QUANTISED, base_id, export_base
 
+pytestmark = pytest.mark.numeric
+
 LINEAR = "language_model.model.layers.0.self_attn.q_proj.weight"
 EMBEDDING = "language_model.model.embed_tokens.weight"
 TOWER = "vision_tower.vision_model.encoder.layers.0.self_attn.q_proj.weight"

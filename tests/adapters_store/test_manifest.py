@@ -71,6 +71,34 @@ def test_privacy_is_part_of_what_a_version_is() -> None:
         ({"privacy": PRIVACY | {"epsilon": float("inf")}}, "privacy.epsilon"),
         ({"privacy": PRIVACY | {"covers": "everything"}}, "privacy.covers"),
         ({"image_transform": {"size": 64, "mean": [0, 0, float("nan")], "std": [1, 1, 1]}}, "image_transform.mean"),
+        ({"image_transform": {"size": 64, "mean": [0, 1e9, 0], "std": [1, 1, 1]}}, "image_transform.mean.1"),
+        *(
+            ({"image_transform": {"size": 64, "mean": [0, 0, 0], "std": [1, 1, bad]}}, "image_transform.std.2")
+            for bad in (0, -1, 1e-310, 1e9, float("nan"), float("inf"))
+        ),
+        *(
+            ({"image_transform": {"size": bad, "mean": [0, 0, 0], "std": [1, 1, 1]}}, "image_transform.size")
+            for bad in (0, 2049, 10**9)
+        ),
+        ({"rank": 10**6}, "rank"),
+        ({"method": "x" * 2000}, "method"),
+        ({"prompt_template": "x" * 70_000}, "prompt_template"),
+        ({"class_names": ["x"] * 40_000}, "class_names"),
+        ({"class_names": ["x" * 600]}, "class_names.0"),
+        ({"trust": {"aggregator": ["x"] * 101}}, "trust.aggregator"),
+        ({"files": {"prompt.safetensors": {"sha256": "0" * 64, "bytes": 1 << 33}}}, "files.prompt.safetensors.bytes"),
+        (
+            {
+                "files": {
+                    f"encoder_{i}/adapter_model.safetensors": {"sha256": "0" * 64, "bytes": 3 << 30} for i in range(2)
+                }
+            },
+            "files have 6442450944 bytes in all",
+        ),
+        (
+            {"files": {f"encoder_{i}/adapter_config.json": {"sha256": "0" * 64, "bytes": 1} for i in range(65)}},
+            "files",
+        ),
     ],
 )
 def test_what_a_manifest_may_not_say_is_named(changed: dict[str, object], named: str) -> None:

@@ -8,6 +8,7 @@ import torch
 from safetensors.numpy import save
 from safetensors.torch import save as save_torch
 
+from adapters_store.limits import HEADER_BYTES, TENSORS
 from adapters_store.store import Store, StoreError
 from tests.adapters_store.artefacts import BASE, MODULES, lora_files, lora_tensors, manifest, prompt_files
 
@@ -48,8 +49,12 @@ def test_a_sound_lora_passes_and_is_held_to_the_base_and_rank_served(store: Stor
         (lora_files(use_dora=True), "has use_dora True"),
         (lora_files(modules_to_save=["lm_head"]), "has modules_to_save"),
         (lora_files(rank_pattern={"q_proj": 8}), "has rank_pattern"),
-        (lora_files(peft_type="IA3"), "has peft_type 'IA3'"),
-        (lora_files(lora_alpha=float("nan")), "has lora_alpha nan where a positive number is needed"),
+        (lora_files(peft_type="IA3"), "(peft_type: Input should be 'LORA', found 'IA3')"),
+        (lora_files(lora_alpha=float("nan")), "is no LoRA's configuration (it is not JSON"),
+        *((lora_files(lora_alpha=bad), "(lora_alpha: ") for bad in (True, 0, -1, 1e7, "8", None)),
+        *((lora_files(r=bad), "(r: ") for bad in (True, 4.0, "4", 10**6)),
+        (lora_files(r=10**30), "(it holds an integer of more than 64 bits)"),
+        (lora_files(use_rslora="no"), "(use_rslora: "),
         (lora_files(layer_replication=[[0, 2]]), "has layer_replication"),
         (lora_files(r=8), "has r 8 where the manifest's rank is 4"),
         (lora_files(target_modules=["q_proj"]), "has target_modules"),
@@ -61,7 +66,7 @@ def test_a_sound_lora_passes_and_is_held_to_the_base_and_rank_served(store: Stor
         (lora_files({"lm_head.weight": np.zeros((2, 2), np.float32)}), "only lora_A and lora_B weights are"),
         (lora_files(dict(list(lora_tensors().items())[:-1])), "has no matching pair"),
         (lora_files({}), "holds no tensor"),
-        (lora_files() | {"adapter_config.json": b"[]"}, "is not a PEFT configuration"),
+        (lora_files() | {"adapter_config.json": b"[]"}, "is no LoRA's configuration (the whole: Input should be"),
         (lora_files() | {"adapter_model.safetensors": b"\x80\x04K."}, "is not a readable safetensors file"),
         ({"adapter_config.json": b"{}"}, "adapter_model.safetensors is missing"),
         (lora_files({k: v.astype(np.int8) for k, v in lora_tensors().items()}), "is I8: allowed are F16"),
@@ -104,7 +109,7 @@ def test_a_sound_lora_on_the_vision_tower_passes(store: Store, targets: str | li
 @pytest.mark.parametrize(
     ("files", "sentence"),
     [
-        (vision_files([*LINEARS, "transformer.resblocks.0.attn"], target_modules=VISION[8:]), "has target_modules"),
+        (vision_files([*LINEARS, "transformer.resblocks.0.attn"], target_modules=["attn"]), "has target_modules"),
         (vision_files([*LINEARS, "transformer.resblocks.0.attn"]), "is not among the target_modules"),
         (vision_files([*LINEARS, "visual.proj"]), "module visual.proj is not among the target_modules"),
         (lora_files(target_modules=VISION), "is not among the target_modules"),
@@ -137,11 +142,36 @@ def test_a_lora_of_the_language_model_has_no_wrapped_out_proj(store: Store) -> N
         store.publish(manifest(family="mllm"), lora_files(lora_tensors(modules=[wrapped])), {}, activate=True)
 
 
-@pytest.mark.parametrize("shape", [(4,), (0, 8), (1, 4, 8)])
-def test_a_prompt_is_a_matrix(store: Store, shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("shape", "sentence"),
+    [((4,), "a tensor 'prompt' of shape"), ((1, 4, 8), "a tensor 'prompt' of shape"), ((0, 8), "it holds nothing")],
+)
+def test_a_prompt_is_a_matrix(store: Store, shape: tuple[int, ...], sentence: str) -> None:
     files = {"prompt.safetensors": save({"prompt": np.zeros(shape, np.float32)})}
-    with pytest.raises(StoreError, match="a tensor 'prompt' of shape"):
+    with pytest.raises(StoreError, match=sentence):
         store.publish(manifest(), files, {}, activate=True)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "sentence"),
+    [
+        ({f"t{i}": np.zeros(1, np.int8) for i in range(TENSORS + 1)}, "65537 tensors"),
+        ({"prompt": np.zeros((2, 2), np.float32), "x" * 600: np.zeros(1, np.float32)}, "name of more than 512"),
+        ({"prompt": np.zeros((2, 2), np.float32), "others": np.zeros((2**40, 0), np.float32)}, "it holds nothing"),
+    ],
+)
+def test_a_file_of_more_than_any_adapter_has_is_refused(
+    store: Store, tensors: dict[str, np.ndarray], sentence: str
+) -> None:
+    with pytest.raises(StoreError, match=sentence):
+        store.publish(manifest(), {"prompt.safetensors": save(tensors)}, {}, activate=True)
+
+
+def test_a_header_larger_than_any_adapters_is_not_parsed(store: Store) -> None:
+    header = b" " * (HEADER_BYTES + 1)
+    data = len(header).to_bytes(8, "little") + header + b"tensors"
+    with pytest.raises(StoreError, match=f"has a header of {len(header)} bytes"):
+        store.publish(manifest(), {"prompt.safetensors": data}, {}, activate=True)
 
 
 def connector(**changed: np.ndarray | None) -> dict[str, bytes]:

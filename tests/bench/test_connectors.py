@@ -14,16 +14,19 @@ from adapters_store.store import Store
 from bench.connector_study import batches, load, versions
 from bench.connectors import BASE, main, markdown
 from serve.connector_batch import FrozenByDigest, served
+from tests.floats import check_close
+from tests.serve.artefacts import CONNECTOR_TERMS
 
 CPU = torch.device("cpu")
 
 
+@pytest.mark.numeric
 def test_both_ways_to_compute_a_batch_compute_the_same() -> None:
     size, held = versions.widths(BASE), FrozenByDigest()
     ready = [served(read_connector(versions.connector_tensors(k, size)), held, CPU) for k in range(3)]
     assert len(held) == versions.TASKS  # what the clients received of the tasks, each held once
     features = torch.randn(3, 2, 8, size.vision, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(batches.bmm(ready, features), batches.loop(ready, features), atol=1e-5, rtol=1e-5)
+    check_close(batches.bmm(ready, features), batches.loop(ready, features), CONNECTOR_TERMS)
 
 
 def test_its_versions_are_sound_and_its_base_never_ends_an_answer(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from adapters_store.paths import PROJECT_ROOT
 from adapters_store.personal.connector import CONNECTOR, PARTS, ROUTER
 from adapters_store.personal.gate import initial_gate
 from adapters_store.store import Store
-from serve.subjects import of_base
+from serve.subjects import Subject, of_artefact, of_base
 
 LLAVA = PROJECT_ROOT / "bases/tiny/llava"
 CLIP = PROJECT_ROOT / "bases/tiny/clip"
@@ -27,6 +27,7 @@ CLIP_CONFIG = json.loads((CLIP / "open_clip_config.json").read_text())
 WIDTH = CLIP_CONFIG["model_cfg"]["text_cfg"]["width"]
 FEATURES = CLIP_CONFIG["model_cfg"]["embed_dim"]
 VISION, HIDDEN, TOKEN, TASKS = 192, 256, 256, 5  # of a Pilot federation over the embedded LLaVA
+CONNECTOR_TERMS = VISION + HIDDEN + 2 * TASKS  # additions from a feature to a soft token: an adapter's, and of them
 
 Tensors = dict[str, torch.Tensor]
 
@@ -88,6 +89,12 @@ def publish_lora(
     if connector is not None:
         files[CONNECTOR] = save(connector)
     return store.publish(lora_manifest(client, rank), files, {"seed": seed}, activate=activate)
+
+
+def subject_of(store: Store, client: str, version: str) -> Subject:
+    """The version as the gateway sees it, but that it is read from the store's own folder."""
+    artefact = store.artefact(client, version)
+    return of_artefact(artefact, artefact.path)
 
 
 def mlp_tensors(name: str, seed: int) -> Tensors:

@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+import torch
 
 from adapters_store.store import Store
 from serve.app import create_app
@@ -19,7 +20,9 @@ from tests.serve.live import data_url
 @asynccontextmanager
 async def serving(store: Store, **options: Any) -> AsyncIterator[httpx.AsyncClient]:
     """A client of a ready gateway, with a new administrator's key; ``options`` are settings."""
-    app = create_app(Settings(**{"store": store.root, "base": None, "clip": CLIP, **options}))
+    threads = torch.get_num_threads()  # which the gateway would set to its own default for the whole process
+    given = {"store": store.root, "base": None, "clip": CLIP, "torch_threads": threads, **options}
+    app = create_app(Settings(**given))
     transport = httpx.ASGITransport(app)
     headers = {"Authorization": f"Bearer {Keys(store.root).add([], admin=True)}"}
     async with (

@@ -1,6 +1,8 @@
 """The life cycle of versions, over a real store and a hand-written engine that can be told to misbehave."""
 
 import asyncio
+import re
+import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 from adapters_store.base import base_id
 from adapters_store.store import Store
 from serve.adapters import SPARE_VERSIONS, Adapters
+from serve.copies import Copies
 from serve.errors import EngineUnreachableError, GatewayError, unavailable
 from serve.settings import Settings
 from serve.subjects import Subject, of_base
@@ -24,11 +27,14 @@ class FakeEngine:
     def __init__(self) -> None:
         self.base_id = BASE
         self.max_rank: int | None = 8
+        self.capacity: int | None = 64
+        self.is_sound = True
         self.generation: int | None = 1
         self.loaded: list[str] = []
         self.history: list[str] = []
         self.refuses: set[str] = set()
         self.ends_at: set[str] = set()
+        self.fails_at: dict[str, Exception] = {}
 
     def require_up(self) -> None:
         if self.generation is None:
@@ -36,15 +42,24 @@ class FakeEngine:
 
     async def load(self, subject: Subject) -> None:
         self.history.append(subject.name)
+        await asyncio.sleep(0.001)
         if subject.name in self.ends_at:
             self.restart()
             raise EngineUnreachableError
         if subject.name in self.refuses:
             raise unavailable("the engine could not do this")
+        if subject.name in self.fails_at:
+            raise self.fails_at[subject.name]
         self.loaded.append(subject.name)
+        assert self.capacity is None or len(self.loaded) <= self.capacity
 
     async def unload(self, subject: Subject) -> None:
         self.loaded.remove(subject.name)
+
+    async def sound(self) -> bool:
+        if not self.is_sound:
+            self.restart()
+        return self.is_sound
 
     def restart(self) -> None:
         """Everything that was loaded is gone."""
@@ -59,15 +74,11 @@ def play(tmp_path: Path) -> Callable[[Scenario], None]:
     def run(scenario: Scenario) -> None:
         store, engine = Store(tmp_path / "store"), FakeEngine()
         fixed = [of_base(LLAVA, BASE, tmp_path)]
-        adapters = Adapters(store, {"mllm": engine}, fixed, Settings(retry_refused_s=1000, drain_timeout_s=2))
+        copies = Copies(tmp_path / "copies")
+        adapters = Adapters(store, {"mllm": engine}, fixed, copies, Settings(retry_refused_s=1000))
         asyncio.run(scenario(store, engine, adapters))
 
     return run
-
-
-async def settled() -> None:
-    """Lets retired versions be unloaded."""
-    await asyncio.sleep(0.12)
 
 
 async def answering(adapters: Adapters, client: str, version: str | None = None) -> str:
@@ -88,27 +99,168 @@ def test_a_new_version_replaces_the_old_one(play: Callable[[Scenario], None]) ->
         second = publish_lora(store, "ann", 2)
         await adapters.sync()
         assert await answering(adapters, "ann") == second
-        await settled()
-        assert engine.loaded == [f"base@{BASE}", f"ann@{second}"]
+        loads = len(engine.history)
         store.rollback("ann")
         await adapters.sync()
         assert await answering(adapters, "ann") == first
+        assert len(engine.history) == loads  # it was kept loaded, for this
 
     play(scenario)
 
 
-def test_the_old_one_finishes_what_it_began(play: Callable[[Scenario], None]) -> None:
+def test_what_is_giving_an_answer_or_live_is_not_unloaded(play: Callable[[Scenario], None]) -> None:
     async def scenario(store: Store, engine: FakeEngine, adapters: Adapters) -> None:
+        engine.capacity = 3
         first = publish_lora(store, "ann", 1)
         await adapters.sync()
         busy = await adapters.lease("ann")
-        publish_lora(store, "ann", 2)
+        second = publish_lora(store, "ann", 2)
+        await adapters.sync()  # base, the busy one, the live one: full
+        third = publish_lora(store, "ann", 3, activate=False)
+        assert await answering(adapters, "ann", third) == third
+        assert {f"ann@{first}", f"ann@{third}"} < set(engine.loaded)
+        store.activate("ann", third)
         await adapters.sync()
-        await settled()
-        assert f"ann@{first}" in engine.loaded
+        held = await adapters.lease("ann")
+        with pytest.raises(GatewayError, match="all 3 places") as refused:
+            await adapters.lease("ann", second)
+        assert refused.value.status == 503
+        assert f"ann@{third}" in engine.loaded
         busy.release()
-        await settled()
+        assert await answering(adapters, "ann", second) == second
         assert f"ann@{first}" not in engine.loaded
+        held.release()
+
+    play(scenario)
+
+
+def test_more_clients_than_places_take_turns(play: Callable[[Scenario], None]) -> None:
+    """The engine itself would give up one that is in use, and read it again from wherever it was."""
+
+    async def scenario(store: Store, engine: FakeEngine, adapters: Adapters) -> None:
+        engine.capacity = 3
+        versions = {f"c{i}": publish_lora(store, f"c{i}", i) for i in range(6)}
+        await adapters.sync()
+        assert adapters.ready
+        assert adapters.answering == 6
+        for _ in range(2):
+            for client, version in versions.items():
+                assert await answering(adapters, client) == version
+                assert len(engine.loaded) <= 3
+        shutil.rmtree(store.root / "c0" / versions["c0"])  # gone from the store, not from the copy that was verified
+        assert await answering(adapters, "c0") == versions["c0"]
+
+    play(scenario)
+
+
+def test_a_way_back_in_the_middle_of_everything_fails_nobody(play: Callable[[Scenario], None]) -> None:
+    async def scenario(store: Store, engine: FakeEngine, adapters: Adapters) -> None:
+        versions = [publish_lora(store, "ann", seed) for seed in range(3)]
+        await adapters.sync()
+        stop = asyncio.Event()
+
+        async def ask() -> int:
+            asked = 0
+            while not stop.is_set():
+                for version in (None, versions[0]):
+                    resident = await adapters.lease("ann", version)
+                    await asyncio.sleep(0.001)
+                    assert resident.subject.name in engine.loaded
+                    resident.release()
+                    asked += 1
+            return asked
+
+        asking = [asyncio.create_task(ask()) for _ in range(4)]
+        for turn in range(30):
+            store.activate("ann", versions[turn % 3])
+            store.activate("ann", versions[(turn + 1) % 3])
+            await adapters.sync()
+            store.rollback("ann")
+            await adapters.sync()
+        stop.set()
+        assert min(await asyncio.gather(*asking)) > 30
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("error", [RecursionError("too deep"), TypeError("unhashable"), re.error("no"), KeyError("r")])
+def test_whatever_one_version_raises_is_about_that_version(play: Callable[[Scenario], None], error: Exception) -> None:
+    async def scenario(store: Store, engine: FakeEngine, adapters: Adapters) -> None:
+        good = publish_lora(store, "ann", 1)
+        bad = publish_lora(store, "ann", 2)
+        other = publish_lora(store, "zoe", 3)
+        engine.fails_at[f"ann@{bad}"] = error
+        await adapters.sync()
+        assert await answering(adapters, "ann") == good
+        assert await answering(adapters, "zoe") == other
+        assert type(error).__name__ in adapters.refused[f"ann@{bad}"]
+        assert adapters.ready
+
+    play(scenario)
+
+
+def test_a_slow_version_holds_up_nobody_else(play: Callable[[Scenario], None]) -> None:
+    async def scenario(store: Store, engine: FakeEngine, adapters: Adapters) -> None:
+        slow = publish_lora(store, "ann", 1)
+        go = asyncio.Event()
+        load = engine.load
+
+        async def waiting(subject: Subject) -> None:
+            if subject.name == f"ann@{slow}":
+                await go.wait()
+            await load(subject)
+
+        engine.load = waiting  # type: ignore[method-assign]
+        following = asyncio.create_task(adapters.run())
+        await asyncio.sleep(0.1)
+        version = publish_lora(store, "zoe", 2)
+        deadline = asyncio.get_running_loop().time() + 5
+        while adapters.live("zoe") is None:
+            assert asyncio.get_running_loop().time() < deadline
+            await asyncio.sleep(0.02)
+        assert await answering(adapters, "zoe") == version
+        assert adapters.live("ann") is None
+        go.set()
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        await adapters.close()
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("is_sound", [True, False])
+def test_numbers_that_are_not_finite_are_blamed_on_whom_they_belong_to(
+    play: Callable[[Scenario], None], is_sound: bool
+) -> None:
+    async def scenario(store: Store, engine: FakeEngine, adapters: Adapters) -> None:
+        first, second = publish_lora(store, "ann", 1), publish_lora(store, "ann", 2)
+        await adapters.sync()
+        engine.is_sound = is_sound
+        busy = await adapters.lease("ann")
+        await adapters.quarantine(busy.subject, "its numbers were not finite")
+        busy.release()
+        await adapters.sync()
+        assert await answering(adapters, "ann") == (first if is_sound else second)
+        assert list(adapters.refused) == ([f"ann@{second}"] if is_sound else [])
+        if is_sound:
+            with pytest.raises(GatewayError, match="not finite"):
+                await adapters.lease("ann", second)
+            await adapters.sync(retry_refused=True)
+            assert await answering(adapters, "ann") == second
+
+    play(scenario)
+
+
+def test_readiness_says_what_answers(play: Callable[[Scenario], None]) -> None:
+    async def scenario(store: Store, engine: FakeEngine, adapters: Adapters) -> None:
+        version = publish_lora(store, "ann", 1)
+        engine.refuses.add(f"ann@{version}")
+        await adapters.sync()
+        assert not adapters.ready  # somebody is to be answered, and nobody can be
+        publish_lora(store, "bob", 2)
+        await adapters.sync()
+        assert adapters.ready
+        assert adapters.answering == 1
 
     play(scenario)
 
@@ -163,8 +315,8 @@ def test_everything_is_loaded_again_after_a_restart(play: Callable[[Scenario], N
         await adapters.sync()
         engine.restart()
         assert not adapters.ready
-        with pytest.raises(GatewayError):
-            await adapters.lease("ann")
+        shutil.rmtree(store.root / "ann" / version)  # what is loaded again is the copy that was verified
+        assert await answering(adapters, "ann") == version  # whoever asks first need not wait for the watcher
         await adapters.sync()
         assert adapters.ready
         assert sorted(engine.loaded) == sorted([f"ann@{version}", f"base@{BASE}"])
@@ -189,10 +341,8 @@ def test_a_version_that_ends_the_engine_is_not_tried_for_ever(play: Callable[[Sc
         first = publish_lora(store, "ann", 1)
         deadly = publish_lora(store, "ann", 2)
         engine.ends_at.add(f"ann@{deadly}")
-        with pytest.raises(EngineUnreachableError):
+        for _ in range(4):
             await adapters.sync()
-        await adapters.sync()
-        await adapters.sync()
         assert engine.history.count(f"ann@{deadly}") == 2
         assert await answering(adapters, "ann") == first
 
@@ -205,7 +355,6 @@ def test_a_client_that_is_gone_is_forgotten(play: Callable[[Scenario], None]) ->
         await adapters.sync()
         (store.root / "ann").rename(store.root.parent / "elsewhere")
         await adapters.sync()
-        await settled()
         assert engine.loaded == [f"base@{BASE}"]
         with pytest.raises(GatewayError) as refused:
             await adapters.lease("ann")
@@ -221,7 +370,6 @@ def test_named_versions_are_loaded_on_demand_and_not_hoarded(play: Callable[[Sce
         for version in versions:
             assert await answering(adapters, "ann", version) == version
         await adapters.sync()
-        await settled()
         assert len(engine.loaded) == SPARE_VERSIONS + 2  # the spare ones, the live one, the base
         assert f"ann@{versions[0]}" in engine.loaded
         with pytest.raises(GatewayError) as refused:

@@ -1,10 +1,14 @@
 """Connectors of several clients over one batch: the numbers of each by itself, and memory that is shared."""
 
+import pytest
 import torch
 
 from adapters_store.personal.connector import Connector, read_connector
 from serve.connector_batch import FrozenByDigest, Served, connect, served
-from tests.serve.artefacts import TASKS, TOKEN, VISION, Tensors, connector_tensors, mlp_tensors
+from tests.floats import check_close
+from tests.serve.artefacts import CONNECTOR_TERMS, TASKS, TOKEN, VISION, Tensors, connector_tensors, mlp_tensors
+
+pytestmark = pytest.mark.numeric
 
 CPU = torch.device("cpu")
 TOKENS = 8
@@ -49,8 +53,8 @@ def test_every_row_of_a_mixed_batch_is_its_connectors_own() -> None:
     assert found.shape == (len(rows), TOKENS, TOKEN)
     for row, i in enumerate(rows):
         expected = in_float32(connectors[i])(images[row])
-        torch.testing.assert_close(found[row], expected, atol=1e-5, rtol=1e-5)
-        torch.testing.assert_close(found[row], connect([ready[i]], images[row : row + 1])[0], atol=1e-5, rtol=1e-5)
+        check_close(found[row], expected, CONNECTOR_TERMS)
+        check_close(found[row], connect([ready[i]], images[row : row + 1])[0], CONNECTOR_TERMS)
 
 
 def test_two_tasks_that_nobody_has_trained_yet_are_two_experts() -> None:
@@ -60,7 +64,7 @@ def test_two_tasks_that_nobody_has_trained_yet_are_two_experts() -> None:
     ready, held = all_served([connector])
     assert len(held) == TASKS - 2
     images = features(2)
-    torch.testing.assert_close(connect([ready[0]] * 2, images), connector(images), atol=1e-5, rtol=1e-5)
+    check_close(connect([ready[0]] * 2, images), connector(images), CONNECTOR_TERMS)
 
 
 def storages(connectors: list[Served], held: FrozenByDigest) -> dict[int, int]:

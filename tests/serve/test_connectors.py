@@ -19,9 +19,22 @@ from serve.connectors import Connectors
 from serve.errors import GatewayError
 from serve.metrics import Metrics
 from serve.settings import MIB, Settings
-from serve.subjects import Subject, of_artefact
+from serve.subjects import Subject
 from serve.vision import Vision
-from tests.serve.artefacts import LLAVA, TOKEN, VISION, Tensors, connector_tensors, lora_files, lora_manifest
+from tests.floats import check_close
+from tests.serve.artefacts import (
+    CONNECTOR_TERMS,
+    LLAVA,
+    TOKEN,
+    VISION,
+    Tensors,
+    connector_tensors,
+    lora_files,
+    lora_manifest,
+    subject_of,
+)
+
+pytestmark = pytest.mark.numeric
 
 BOUND_MIB = 8  # two connectors of 2.25 MiB with the 1.5 MiB they share, and not three
 
@@ -41,7 +54,7 @@ def publish(store: Store, client: str, tensors: Tensors) -> Subject:
     """A version with that connector, as the gateway sees it."""
     files = lora_files(0) | {CONNECTOR: save(tensors)}
     version = store.publish(lora_manifest(client), files, {}, activate=False)
-    return of_artefact(store.artefact(client, version))
+    return subject_of(store, client, version)
 
 
 def placed(folder: Path, data: bytes) -> Subject:
@@ -84,7 +97,7 @@ async def ask(connectors: Connectors, subject: Subject) -> torch.Tensor:
 async def check_answer(connectors: Connectors, subject: Subject) -> None:
     """What comes out is what the version's file says."""
     expected = read_connector(load_file(subject.folder / CONNECTOR))(vision().sample)
-    torch.testing.assert_close(await ask(connectors, subject), expected, atol=1e-5, rtol=1e-5)
+    check_close(await ask(connectors, subject), expected, CONNECTOR_TERMS)
 
 
 def test_memory_stays_within_the_bound_and_answers_right(store: Store) -> None:
@@ -162,7 +175,7 @@ def test_without_a_connector_there_is_nothing_to_hold(store: Store) -> None:
     version = store.publish(lora_manifest("amy"), lora_files(0), {}, activate=False)
 
     async def work(connectors: Connectors, metrics: Metrics) -> None:
-        subject = of_artefact(store.artefact("amy", version))
+        subject = subject_of(store, "amy", version)
         await connectors.load(subject)
         async with connectors.using(subject) as connector:
             assert connector is None

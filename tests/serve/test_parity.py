@@ -3,7 +3,7 @@
 import pytest
 
 from tests.serve.live import LiveGateway, noise
-from tests.serve.parity import MAX_TOKENS, check_parity, reference
+from tests.serve.parity import MAX_TOKENS, check_but_for_ties, check_parity, reference
 
 QUESTIONS = [
     "what color is the circle?",
@@ -30,7 +30,8 @@ def test_parity_is_not_vacuous(gateway: LiveGateway) -> None:
     }
     tokens = {model: tuple(answer["choices"][0]["token_ids"]) for model, answer in said.items()}
     assert len(set(tokens.values())) == 3
-    assert list(tokens["bob"]) == reference(gateway.store, "bob", live.version).answer(question)
+    wanted = reference(gateway.store, "bob", live.version).answer(question)
+    check_but_for_ties(gateway, "bob", question, list(tokens["bob"]), wanted)
 
 
 def test_base_equals_the_adapter_free_model(gateway: LiveGateway) -> None:
@@ -41,4 +42,4 @@ def test_base_equals_the_adapter_free_model(gateway: LiveGateway) -> None:
     with expected.model.disable_adapter():
         wanted = expected.answer(question)
     served = gateway.ask("base", question[1], question[0], max_tokens=MAX_TOKENS, return_token_ids=True)
-    assert served["choices"][0]["token_ids"] == wanted
+    check_but_for_ties(gateway, "base", question, served["choices"][0]["token_ids"], wanted)

@@ -20,11 +20,14 @@ from serve.images import decode_image
 from serve.metrics import Metrics
 from serve.settings import Settings
 from serve.soft_tokens import SoftTokens, engine_payload
-from serve.subjects import of_artefact, of_base
+from serve.subjects import of_base
 from serve.vision import Vision
-from tests.serve.artefacts import LLAVA, connector_tensors, publish_lora
+from tests.floats import SOFT_TOKENS, check_close
+from tests.serve.artefacts import LLAVA, connector_tensors, publish_lora, subject_of
 from tests.serve.live import noise, png
 from train.models.mllm import load_llava
+
+pytestmark = pytest.mark.numeric
 
 SUBJECT = of_base(LLAVA, "0" * 16, LLAVA)
 
@@ -43,7 +46,7 @@ def test_equal_those_of_the_training_model() -> None:
         await soft.close()
         return tokens
 
-    assert torch.allclose(torch.stack(asyncio.run(ask())), expected, atol=1e-5)
+    check_close(torch.stack(asyncio.run(ask())), expected, SOFT_TOKENS)
 
 
 def test_are_remembered_per_owner() -> None:
@@ -69,7 +72,7 @@ def test_a_connector_changes_what_is_made_of_features_that_are_encoded_once(tmp_
     store = Store(tmp_path)
     for seed in range(3):
         publish_lora(store, f"c{seed}", seed, connector=connector_tensors(seed, task=seed))
-    subjects = [of_artefact(store.artefact(name, store.versions(name)[0])) for name in store.clients()]
+    subjects = [subject_of(store, name, store.versions(name)[0]) for name in store.clients()]
     pixels = to_pixels(noise(0), SUBJECT.image_transform)[None]
     features = Vision(LLAVA, torch.device("cpu")).features(pixels)
     expected = [read_connector(load_file(subject.folder / CONNECTOR))(features)[0] for subject in subjects]
@@ -81,7 +84,8 @@ def test_a_connector_changes_what_is_made_of_features_that_are_encoded_once(tmp_
         plain = await soft("ann", picture, SUBJECT)
         for _ in range(2):
             found = await asyncio.gather(*(soft("ann", picture, subject) for subject in (*subjects, SUBJECT)))
-            torch.testing.assert_close(found, [*expected, plain], atol=1e-5, rtol=1e-5)
+            for one, other in zip(found, [*expected, plain], strict=True):
+                check_close(one, other, SOFT_TOKENS)
         await soft.close()
 
     asyncio.run(ask())

@@ -11,11 +11,14 @@ from adapters_store.personal.clip import Clip, load_clip
 from adapters_store.store import Store
 from serve.settings import Settings
 from serve.zero_shot import TEXTS_AT_ONCE, ZeroShot
+from tests.floats import CLIP_TEXT, check_close, check_probabilities
 from tests.serve.artefacts import CLIP, gated_tensors, publish_head
 from tests.serve.in_process import classify, probabilities, serving
 from tests.serve.live import data_url, noise, png
 from train.data import Example
 from train.models.clip import ResidentClip, ZeroShotClassifier
+
+pytestmark = pytest.mark.numeric
 
 NAMES = ["red circle", "night sketch", "café"]
 
@@ -43,7 +46,7 @@ def test_is_the_trainers_zero_shot_row(store: Store, clip: ResidentClip) -> None
     answer = asyncio.run(ask())
     example = Example(noise(1), "", NAMES[0], "classify", 0, "one", "flat")
     row = ZeroShotClassifier(clip, NAMES).head().logits(clip.features([example]))[0].softmax(0)
-    assert probabilities(answer) == pytest.approx(dict(zip(NAMES, row.tolist(), strict=True)), abs=1e-5)
+    check_probabilities(probabilities(answer), dict(zip(NAMES, row.tolist(), strict=True)))
     assert answer["fedtailor"]["zero_shot"] is True
     assert answer["fedtailor"]["version"] == store.versions("cat")[0]
     assert "experts" not in answer
@@ -64,9 +67,8 @@ def test_names_come_by_form_too_and_by_another_template(store: Store) -> None:
 
     by_json, by_form, whole = asyncio.run(ask())
     assert by_json == by_form
-    assert list(probabilities(whole).values()) == pytest.approx(
-        list(probabilities(asyncio.run(ask_default())).values()), abs=1e-5
-    )
+    named = {f"a photo of a {name}.": p for name, p in probabilities(asyncio.run(ask_default())).items()}
+    check_probabilities(probabilities(whole), named)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +108,7 @@ def test_long_lists_are_the_same_numbers(base: Clip) -> None:
         return head.text
 
     expected = base.text_features([f"a photo of a {name}." for name in names])
-    assert torch.allclose(asyncio.run(ask()), expected, atol=1e-5)
+    check_close(asyncio.run(ask()), expected, CLIP_TEXT)
 
 
 def test_lists_are_remembered_per_owner_within_bounds(base: Clip) -> None:

@@ -1,10 +1,8 @@
 """The resident bases, loaded once for all of tests/train."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import torch
 
 from tests.train.small import config
 from train.methods import build_method
@@ -12,14 +10,6 @@ from train.models.base import ResidentModel
 from train.models.clip import ResidentClip
 from train.models.mllm import Mllm
 from train.models.resident import load_resident
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

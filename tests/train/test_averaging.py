@@ -5,6 +5,8 @@ import torch
 
 from train.methods.averaging import shares, weighted_mean
 
+pytestmark = pytest.mark.numeric
+
 
 def test_shares() -> None:
     assert shares([3, 1], "examples") == [0.75, 0.25]

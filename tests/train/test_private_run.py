@@ -22,6 +22,8 @@ from train.models.clip import ResidentClip
 from train.private_run import check_ready, costs_of, mechanism_of, planned, secret_key, taken
 from train.rounds import RoundError, participants
 
+pytestmark = pytest.mark.numeric
+
 DP = {"clip_norm": 0.5, "noise_multiplier": 2.0}
 QUIET = {"evaluate": {"references": []}}
 

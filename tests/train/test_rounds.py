@@ -22,6 +22,8 @@ from train.models.clip import ResidentClip
 from train.rounds import RoundError, participants, refusal
 from train.tensors import Tensors, read
 
+pytestmark = pytest.mark.numeric
+
 CLIENTS = [ClientInfo(f"c{i}", 1) for i in range(10)]
 EXPECTED = {"v": ((2,), torch.float32)}
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.ui import bad_gateway
-from ui.gateway import Gateway, GatewayError
+from ui.gateway import BROKE_OFF, UNAVAILABLE, Gateway, GatewayError
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def refusal(call: Coroutine[Any, Any, object]) -> str:
 @pytest.mark.parametrize(
     ("key", "sentence"),
     [
-        ("html", "The gateway refused with status 502."),
+        ("html", UNAVAILABLE),
         ("marked", "The key <b>marked</b> is unknown."),
         ("nothing", "The gateway answered something this page does not understand."),
         ("text", "The gateway answered something this page does not understand."),
@@ -46,7 +46,7 @@ def test_no_gateway_is_a_sentence() -> None:
 @pytest.mark.parametrize(
     ("ending", "sentence"),
     [
-        ("error", "The engine stopped; try again in a moment."),
+        ("error", BROKE_OFF),
         ("broken", "The gateway cannot be reached; try again in a moment."),
         ("garbage", "The gateway answered something this page does not understand."),
         ("done", None),

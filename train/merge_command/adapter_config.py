@@ -32,7 +32,6 @@ KEPT: Final = (
     "auto_mapping",
     "base_model_name_or_path",
     "revision",
-    "target_modules",
     "exclude_modules",
     "layers_to_transform",
     "layers_pattern",
@@ -66,8 +65,10 @@ def read_config(path: Path) -> dict[str, Any]:
 
 def merged_config(like: dict[str, Any], modules: Iterable[str], rank: int, base: str | None) -> dict[str, Any]:
     """Of a merge of this rank and scale 1, in an adapter's modules and with its base, unless another is given."""
+    names = sorted({module.removeprefix(PREFIX).removesuffix(INSIDE_ATTENTION) for module in modules})
+    named = isinstance(like.get("target_modules"), list)  # a pattern is left behind: the store takes names
     config: dict[str, Any] = {
-        "target_modules": sorted({module.removeprefix(PREFIX).removesuffix(INSIDE_ATTENTION) for module in modules}),
+        "target_modules": like["target_modules"] if named else names,
         **{key: like[key] for key in KEPT if key in like},
         "peft_type": "LORA",
         "r": rank,

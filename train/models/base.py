@@ -53,4 +53,4 @@ class Artefact:
     prompt_template: str
     class_names: tuple[str, ...] = ()
     rank: int | None = None
-    target_modules: str | None = None
+    target_modules: list[str] | None = None

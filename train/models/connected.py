@@ -9,7 +9,7 @@ from torch import Generator, Tensor, nn
 from adapters_store.personal.connector import CLIENT, CONNECTOR, PARTS, ROUTER, Mlp, mixture, read_connector, stack
 from train.data import Example
 from train.models.base import Artefact, Outputs
-from train.models.lora import WEIGHTS, LoraOptions, LoraPersonal, is_lora, lora_files
+from train.models.lora import WEIGHTS, LoraOptions, LoraPersonal, is_lora, lora_files, target_modules
 from train.models.mllm import Mllm, Turns
 from train.tensors import Tensors, from_bytes, to_bytes
 
@@ -78,14 +78,15 @@ def named(prefix: str, adapter: Mlp) -> Tensors:
 
 def mllm_artefact(role: Literal["personal", "global"], model: Mllm, lora: LoraOptions, state: Tensors) -> Artefact:
     """The LoRA of this state as PEFT's files, and its connector's file where it has one."""
-    files = lora_files(lora, model.base.name, {name: tensor for name, tensor in state.items() if is_lora(name)})
+    factors = {name: tensor for name, tensor in state.items() if is_lora(name)}
+    files = lora_files(lora, model.base.name, factors)
     connector = connector_part(state) | {name: t for name, t in state.items() if name.startswith(INSIDE)}
     return Artefact(
         role=role,
         files={**files, CONNECTOR: to_bytes(connector)} if connector else files,
         prompt_template=model.prompt_template,
         rank=lora.rank,
-        target_modules=lora.target_modules,
+        target_modules=target_modules(factors),
     )
 
 

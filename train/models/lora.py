@@ -1,5 +1,6 @@
 """LoRA (Hu et al. 2022) on the resident LLaVA's language model, as plain PEFT, swapped in place between clients."""
 
+import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -20,6 +21,7 @@ if TYPE_CHECKING:  # slow to import, and a configuration is checked without it
 
 WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
 ADAPTER = "default"  # PEFT's name for the first adapter
+PREFIX = "base_model.model."  # of every module in PEFT's files
 
 
 class LoraOptions(BaseModel):
@@ -34,15 +36,16 @@ class LoraOptions(BaseModel):
         description="which linears of each language-model layer carry an adapter",
     )
 
-    @property
-    def target_modules(self) -> str:
-        """PEFT's pattern for them; the vision tower has linears of the same names, which it must not match."""
-        return rf".*language_model.*\.layers\.\d+\.(self_attn|mlp)\.({'|'.join(self.targets)})"
+    def peft_config(self, modules: Sequence[str] | None = None) -> "LoraConfig":
+        """PEFT's own options, for these modules, or for those of any LLaVA.
 
-    def peft_config(self) -> "LoraConfig":
+        A pattern says which those are, since the vision tower has linears of the same names. It is never published.
+        """
         from peft import LoraConfig
 
-        return LoraConfig(r=self.rank, lora_alpha=self.alpha, target_modules=self.target_modules, lora_dropout=0.0)
+        pattern = rf".*language_model.*\.layers\.\d+\.(self_attn|mlp)\.({'|'.join(self.targets)})"
+        targets = pattern if modules is None else list(modules)
+        return LoraConfig(r=self.rank, lora_alpha=self.alpha, target_modules=targets, lora_dropout=0.0)
 
 
 class LoraPersonal:
@@ -118,10 +121,17 @@ def initial_lora(model: "PeftModel", seed: int) -> Tensors:
 
 def lora_files(options: LoraOptions, base_name: str, tensors: Tensors) -> dict[str, bytes]:
     """A PEFT folder's files, which ``PeftModel.from_pretrained`` loads."""
-    config = options.peft_config()
+    modules = target_modules(tensors)
+    config = options.peft_config(modules)
     config.base_model_name_or_path = base_name
     config.inference_mode = True
     with tempfile.TemporaryDirectory() as folder:
         config.save_pretrained(folder)
-        saved = (Path(folder) / CONFIG).read_bytes()
-    return {CONFIG: saved, WEIGHTS: to_bytes(tensors)}
+        saved = json.loads((Path(folder) / CONFIG).read_bytes())
+    saved["target_modules"] = modules  # PEFT writes a set of them, in another order in every process
+    return {CONFIG: json.dumps(saved, indent=2, sort_keys=True).encode(), WEIGHTS: to_bytes(tensors)}
+
+
+def target_modules(tensors: Tensors) -> list[str]:
+    """The whole paths of the modules that these tensors adapt, in order: PEFT then selects these and no others."""
+    return sorted({name.removeprefix(PREFIX).rpartition(".lora_")[0] for name in tensors})

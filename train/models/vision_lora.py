@@ -32,6 +32,7 @@ from train.models.augment import crop_flip
 from train.models.base import Artefact, Outputs
 from train.models.clip import ResidentClip
 from train.models.feature_cache import GROUP
+from train.models.lora import target_modules as module_names
 from train.tensors import Tensors, generator, to_bytes
 
 Target = Literal["in_proj", "out_proj", "c_fc", "c_proj"]
@@ -179,11 +180,9 @@ def vision_lora_files(base_name: str, tensors: Tensors, scale: float) -> dict[st
     return {CONFIG: json.dumps(config, indent=2, sort_keys=True).encode(), WEIGHTS: to_bytes(tensors)}
 
 
-def target_modules(tensors: Tensors) -> str:
-    """PEFT's pattern for the modules of these tensors; it has in_proj and out_proj in one, ``attn``."""
-    names = {name.rpartition(".lora_")[0].removesuffix(".base_layer.out_proj") for name in tensors}
-    ends = sorted({name.removeprefix(PREFIX).split(".", 3)[3].replace(".", r"\.") for name in names})
-    return rf"visual\.transformer\.resblocks\.\d+\.({'|'.join(ends)})"
+def target_modules(tensors: Tensors) -> list[str]:
+    """The paths of the modules that PEFT adapts for these tensors; it has in_proj and out_proj in one, ``attn``."""
+    return sorted({module.removesuffix(".base_layer.out_proj") for module in module_names(tensors)})
 
 
 def _rank(tensors: Tensors) -> int:

@@ -7,6 +7,9 @@ import torch
 from torch import Tensor
 
 from adapters_store.personal.connector import PARTS, ROUTER, read_connector
+from tests.floats import check_close
+
+pytestmark = pytest.mark.numeric
 
 ADAPTERS = ("experts.0.task", "experts.1.task", "experts.1.cross", "experts.2.task", "experts.2.cross", "client")
 
@@ -65,7 +68,7 @@ def dense(held: dict[str, Tensor], features: Tensor) -> Tensor:
 def test_the_connector_is_the_sum_of_its_weighted_adapters(adapters: tuple[str, ...], router: bool) -> None:
     held = tensors(6, 10, 8, adapters, router)
     features = torch.randn(4, 5, 6, generator=torch.Generator().manual_seed(5))
-    torch.testing.assert_close(read_connector(held)(features).double(), dense(held, features), rtol=1e-5, atol=1e-6)
+    check_close(read_connector(held)(features), dense(held, features), terms=6 + 10 + len(adapters))
 
 
 def test_it_works_in_the_shape_of_a_seven_billion_model() -> None:

@@ -10,6 +10,9 @@ from adapters_store.personal.gate import initial_gate
 from adapters_store.personal.heads import MemoryHead, MixtureHead, TextHead, make_head, opaque_id
 from adapters_store.personal.prompt import prompt_width
 from tests.adapters_store.personal.test_gate import units
+from tests.floats import check_close
+
+pytestmark = pytest.mark.numeric
 
 NAMES = ["red star", "blue ring"]
 
@@ -31,7 +34,7 @@ def images(clip: Clip, seed: int = 4) -> torch.Tensor:
 def test_a_prompt_alone_is_compared_with_the_image(clip: Clip, prompts: torch.Tensor) -> None:
     head = make_head(clip, {"prompt": prompts[0]}, NAMES, "{class}.")
     assert isinstance(head, TextHead)
-    torch.testing.assert_close(head.logits(images(clip)), clip.logit_scale * images(clip) @ head.text.T)
+    check_close(head.logits(images(clip)), clip.logit_scale * images(clip) @ head.text.T, clip.joint_width)
 
 
 def test_non_local_prompts_bring_the_gate(clip: Clip, prompts: torch.Tensor) -> None:
@@ -44,7 +47,8 @@ def test_non_local_prompts_bring_the_gate(clip: Clip, prompts: torch.Tensor) -> 
     logits, attention = head.explained(images(clip))
     assert attention.shape == (5, 2, 4)
     alone = make_head(clip, {**tensors, "mixing": torch.tensor(0.0)}, NAMES, "{class}.").logits(images(clip))
-    torch.testing.assert_close(logits - alone, 0.25 * clip.logit_scale * images(clip) @ head.text.T)
+    local = 0.25 * clip.logit_scale * images(clip) @ head.text.T
+    check_close(logits - alone, local, clip.joint_width, size=float(logits.norm()))
 
 
 def test_a_memory_adds_the_affinities_of_each_class(clip: Clip, prompts: torch.Tensor) -> None:
@@ -55,4 +59,4 @@ def test_a_memory_adds_the_affinities_of_each_class(clip: Clip, prompts: torch.T
     one_hot = np.eye(2)[labels]
     x, f, t = (part.double().numpy() for part in (images(clip), memory, head.text))
     expected = float(clip.logit_scale) * x @ t.T + a * np.exp(-beta * (1 - x @ f.T)) @ one_hot
-    np.testing.assert_allclose(head.logits(images(clip)).numpy(), expected, rtol=1e-5, atol=1e-5)
+    check_close(head.logits(images(clip)), expected, clip.joint_width)

@@ -13,6 +13,8 @@ from train.merge_command.adapter_config import CONFIG, WEIGHTS
 from train.merge_command.adapter_files import AdapterFile, is_adapter, write_peft
 from train.tensors import Tensors
 
+pytestmark = pytest.mark.numeric
+
 
 class Small(nn.Module):
     """Two linears for PEFT to adapt."""

@@ -7,6 +7,8 @@ from tests.train.merging.drawn import SHAPES, adapter
 from train.lowrank import Factors
 from train.merging.adapter import deltas, of_one_rank, read_adapter, together, write_adapter
 
+pytestmark = pytest.mark.numeric
+
 
 def test_a_file_comes_back_with_its_scale_folded_in() -> None:
     tensors = write_adapter(adapter(0))

@@ -7,6 +7,8 @@ from torch import Tensor
 from train.lowrank import Factors
 from train.merging.ataf import NULL, alignment, ataf, fused, fused_factors, scales
 
+pytestmark = pytest.mark.numeric
+
 SHAPES = [(256, 256), (192, 256), (256, 192)]
 RANKS = [(8, 8), (4, 12), (12, 4)]
 

@@ -8,6 +8,8 @@ from scipy.spatial.distance import jensenshannon
 
 from train.merging.ataf_alpha import CANDIDATES, choose_alpha, divergence
 
+pytestmark = pytest.mark.numeric
+
 
 def test_divergence_is_jensen_shannons() -> None:
     random = torch.Generator().manual_seed(0)

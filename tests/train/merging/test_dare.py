@@ -9,6 +9,8 @@ from train.merging.adapter import deltas
 from train.merging.dare import dare, dare_streamed
 from train.merging.means import exact_mean
 
+pytestmark = pytest.mark.numeric
+
 CLIENTS = [adapter(0), adapter(1, rank=3), adapter(2)]
 
 

@@ -10,6 +10,8 @@ from train.lowrank import Factors
 from train.merging.knots import align, knots
 from train.merging.means import exact_mean
 
+pytestmark = pytest.mark.numeric
+
 CLIENTS = [adapter(0, rank=1), adapter(1, rank=1)]
 
 

@@ -7,6 +7,8 @@ import torch
 from tests.train.merging.drawn import adapter, dense
 from train.merging.means import exact_mean, factor_mean, factor_of_norm, recompress, scaled_mean, total_norm
 
+pytestmark = pytest.mark.numeric
+
 ADAPTERS = [adapter(0), adapter(1, rank=1), adapter(2, rank=4)]
 
 

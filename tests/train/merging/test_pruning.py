@@ -20,6 +20,8 @@ from train.merging.pruning import (
     random_saliency,
 )
 
+pytestmark = pytest.mark.numeric
+
 
 def zeros(tensor: Tensor) -> int:
     return int((tensor == 0).sum())

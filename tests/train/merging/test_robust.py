@@ -7,6 +7,8 @@ import torch
 from tests.train.merging.drawn import Dense, adapter, dense
 from train.merging.robust import robust_merge
 
+pytestmark = pytest.mark.numeric
+
 CLIENTS = [adapter(0, rank=3), adapter(1, rank=3), adapter(2, rank=3)]
 
 

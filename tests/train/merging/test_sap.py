@@ -11,6 +11,8 @@ from train.merging.adapter import deltas
 from train.merging.means import exact_mean
 from train.merging.sap import delta_saliency, saliency, sap, sap_delta
 
+pytestmark = pytest.mark.numeric
+
 CLIENTS = [adapter(0), adapter(1), adapter(2)]
 TARGET = {module: torch.full((b.shape[0], a.shape[1]), 0.3) for module, (b, a) in adapter(0).items()}
 

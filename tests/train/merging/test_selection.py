@@ -12,6 +12,8 @@ from torch import Tensor
 
 from train.merging.selection import kept_masks, masked_count
 
+pytestmark = pytest.mark.numeric
+
 VALUES = st.one_of(st.sampled_from([0.0, -0.0, 1.0, 2.0]), st.floats(-1e9, 1e9, allow_subnormal=True))
 TENSORS = st.lists(st.lists(VALUES, min_size=1, max_size=12), min_size=1, max_size=4)
 

@@ -7,6 +7,8 @@ import torch
 from tests.train.merging.drawn import SHAPES, Dense, adapter, dense
 from train.merging.ties import ties, ties_streamed
 
+pytestmark = pytest.mark.numeric
+
 CLIENTS = [adapter(0), adapter(1, rank=3), adapter(2)]
 
 

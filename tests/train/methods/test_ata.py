@@ -6,6 +6,8 @@ import torch
 from train.methods.ata import adaptive_means, ata_weights, distances
 from train.tensors import Tensors
 
+pytestmark = pytest.mark.numeric
+
 
 def client(a: float, b: float) -> Tensors:
     return {"x.lora_A.weight": torch.tensor([[a, 0.0]]), "x.lora_B.weight": torch.tensor([[b], [0.0]])}

@@ -16,6 +16,8 @@ from train.models.base import Personal
 from train.models.resident import zero_shot
 from train.tensors import Tensors, schema_of, to_bytes
 
+pytestmark = pytest.mark.numeric
+
 every = pytest.mark.parametrize("name", METHODS)
 communicating = pytest.mark.parametrize("name", [n for n, method in METHODS.items() if not issubclass(method, Local)])
 averaging = pytest.mark.parametrize("name", [n for n, method in METHODS.items() if not method.one_shot])

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.floats import check_close, rounding
 from tests.train.small import config, federation, yaml_file
 from train.fed import main
 from train.merging.adapter import read_adapter
@@ -19,7 +20,10 @@ from train.models.alignment_gradients import alignment_gradients
 from train.models.captions import Captions
 from train.tensors import Tensors, generator
 
+pytestmark = pytest.mark.numeric
+
 ONE_SHOT = ["anchored", "ataf", "sap"]
+FACTORS = 768 + 6  # additions in a product of factors: the widest layer's, and three clients of rank 2
 
 
 def updates(method: Any, model: Any, clients: Any) -> list[Update]:
@@ -74,7 +78,7 @@ def test_sap_is_what_its_definition_says(scope: str, clip: Any, tmp_path: Path) 
             total[module] = total.get(module, 0) + product / len(sent)
     for module, wanted in total.items():
         b, a = (state[f"{MERGED}{module}.{side}.weight"].double().numpy() for side in ("lora_B", "lora_A"))
-        np.testing.assert_allclose(s * b @ a, wanted, atol=1e-7)
+        check_close(s * b @ a, wanted, len(a))
 
 
 def masked(entries: dict[str, tuple[Any, Any]], ratio: float, scope: str) -> dict[str, Any]:
@@ -101,12 +105,15 @@ def test_a_merge_cut_to_a_rank_says_what_is_left(clip: Any, tmp_path: Path) -> N
         state = loop.method.combine({}, sent, ServerContext(clip, loop.clients, 0, 1, 0))
         found = loop.method.diagnose(state, sent)
         assert found["rank"] == (rank or 6)  # three clients of rank 2
-        assert found["kept_norm"] == pytest.approx(kept, abs=1e-6) if kept else 0.5 < found["kept_norm"] < 0.99
+        if kept is None:
+            assert 0.5 < found["kept_norm"] < 0.99
+        else:
+            check_close(found["kept_norm"], kept, FACTORS)
         whole = dense(state, loop.method.options.lora.scale)
         exact = whole if exact is None else exact
         off = sum(float((whole[m] - exact[m]).pow(2).sum()) for m in exact) ** 0.5
         norm = sum(float(exact[m].pow(2).sum()) for m in exact) ** 0.5
-        assert found["recompression_error"] == pytest.approx(off / norm, abs=1e-5)
+        check_close(found["recompression_error"], off / norm, FACTORS, size=1.0)
 
 
 def dense(state: Tensors, scale: float) -> dict[str, Tensor]:
@@ -145,21 +152,19 @@ def test_ataf_fuses_in_client_order_and_can_choose_its_share(clip: Any, tmp_path
         a, b = (read_adapter(update.tensors, s) for update in sent)
         state = method.combine({}, sent, ServerContext(clip, loop.clients, 0, 1, 0))
         merged = {at: ataf(a, b, at) for at in (0.1, 0.3, 0.5, 0.7, 0.9)}
-        found = {
-            at: all(
-                torch.allclose(
-                    s * state[f"{MERGED}{module}.lora_B.weight"] @ state[f"{MERGED}{module}.lora_A.weight"],
-                    (left @ right).float(),
-                    atol=1e-6,
-                )
-                for module, (left, right) in of.items()
-            )
+        whole = dense(state, s)
+        found = [
+            at
             for at, of in merged.items()
-        }
+            if all(
+                float((whole[m] - left @ right).norm()) <= rounding(FACTORS) * float(whole[m].norm())
+                for m, (left, right) in of.items()
+            )
+        ]
         logits = {at: method.carrier.predictions(clip, one, method.anchors(0)) for at, one in merged.items()}
         ends = [method.carrier.predictions(clip, one, method.anchors(0)) for one in (a, b)]
         chosen, _ = choose_alpha(*ends, logits.__getitem__)
-        assert [at for at, same in found.items() if same] == [chosen if alpha == "jsd" else alpha]
+        assert found == [chosen if alpha == "jsd" else alpha]
         assert chosen != 0.1  # nor the first candidate in any case
 
 

@@ -10,12 +10,15 @@ from safetensors.torch import load
 from adapters_store.personal.heads import MixtureHead, make_head
 from adapters_store.personal.prompt import PromptedText
 from adapters_store.personal.tensor_cache import TensorCache
+from tests.floats import CLIP_LOGITS, check_close
 from tests.train.small import config, federation
 from train.methods.base import ClientInfo, ServerContext, Turn, Update
 from train.methods.pfedmoap import POOL, PFedMoAP, PFedMoAPOptions
 from train.models.clip import MixtureClassifier, PromptClassifier, ResidentClip
 from train.models.feature_cache import MIB
 from train.tensors import Tensors, read, to_bytes
+
+pytestmark = pytest.mark.numeric
 
 CLIENTS = [ClientInfo(f"c{i}", 1, ("star", "ring")) for i in range(5)]
 CONTEXT = ServerContext(None, CLIENTS, 7, 1, 0)  # type: ignore[arg-type]
@@ -130,7 +133,7 @@ def test_what_trained_last_is_published_with_what_it_was_trained_with(clip: Resi
     assert isinstance(built, MixtureClassifier)
     images = clip.features(loop.backend.site.clients["client-00"].test)
     with torch.no_grad():
-        torch.testing.assert_close(head.logits(images), built.head().logits(images), rtol=1e-5, atol=1e-5)
+        check_close(head.logits(images), built.head().logits(images), CLIP_LOGITS)
 
 
 def test_a_client_that_is_never_drawn_publishes_the_mean_with_the_gate_off(clip: ResidentClip, tmp_path: Path) -> None:

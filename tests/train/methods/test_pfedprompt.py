@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load
@@ -11,6 +12,8 @@ from safetensors.torch import load
 from tests.train.small import config, federation
 from train.methods.pfedprompt import SHARPNESS, UNTUNED, WEIGHTS
 from train.models.clip import MemoryClassifier, PromptClassifier, ResidentClip
+
+pytestmark = pytest.mark.numeric
 
 
 def run(clip: ResidentClip, folder: Path, **sections: Any) -> Any:

@@ -5,6 +5,8 @@ import torch
 
 from train.methods.pilot_losses import balance_loss, difference_loss, z_loss
 
+pytestmark = pytest.mark.numeric
+
 RANDOM = torch.Generator().manual_seed(1)
 
 

@@ -12,6 +12,8 @@ from train.data import Example
 from train.models.clip import AugmentedImages, CachedFeatures, ResidentClip
 from train.models.feature_cache import GROUP, MIB, FeatureCache
 
+pytestmark = pytest.mark.numeric
+
 WIDTH = 8
 FEATURE_MIB = 4 * WIDTH / MIB
 

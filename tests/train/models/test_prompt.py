@@ -4,7 +4,10 @@ import pytest
 import torch
 
 from adapters_store.personal.prompt import PromptedText, prompt_width, word_prompt
+from tests.floats import CLIP_TEXT, check_close
 from train.models.clip import PromptClassifier, ResidentClip, ZeroShotClassifier
+
+pytestmark = pytest.mark.numeric
 
 CLASSES = ["star", "red ring", "moon"]
 
@@ -14,7 +17,7 @@ def test_a_prompt_of_words_gives_the_words_own_features(clip: ResidentClip) -> N
     prompt = word_prompt(clip.clip, "a photo of a")
     texts = PromptedText(clip.clip, CLASSES, "{class}.", prompt.shape[0])
     plain = clip.clip.text_features([f"a photo of a {name}." for name in CLASSES])
-    torch.testing.assert_close(texts.features(prompt), plain, rtol=0, atol=1e-5)
+    check_close(texts.features(prompt), plain, CLIP_TEXT)
 
 
 def test_gradients_reach_every_vector(clip: ResidentClip) -> None:
