@@ -163,8 +163,9 @@ async def measured(live: LiveGateway, attack: Attack) -> None:
     alone = max(before, min(later, 1.5 * before))  # a machine that is shared drifts: not every second is the flood's
     during = seen.median(began, ended) if ended - began > 2 else alone
     after = seen.median(ended + AFTER_S, ended + 2 * AFTER_S)
-    print(f"rest {before:.3f} and {later:.3f} s, during {during:.3f} s, after {after:.3f} s, memory +{seen.peak_mib - rest:.0f} MiB")
-    assert seen.peak_mib - rest <= MEMORY_MIB
+    grown = seen.peak_mib - rest
+    print(f"rest {before:.3f} and {later:.3f} s, during {during:.3f} s, after {after:.3f} s, +{grown:.0f} MiB")
+    assert grown <= MEMORY_MIB
     assert during <= 3 * alone
     assert after <= 1.2 * alone
 
