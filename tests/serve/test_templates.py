@@ -1,13 +1,18 @@
 """Rendering an artefact's prompt template: equal to transformers, and closed to the user's special tokens."""
 
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from transformers import AutoTokenizer
 
+from adapters_store.chat_template import takes_parts
+from adapters_store.template_sandbox import CPU_S, TemplateExceededError
 from serve.errors import GatewayError
 from serve.schemas import Message
-from serve.templates import Prompts, takes_parts
+from serve.templates import Prompts
 from tests.serve.artefacts import LLAVA
 
 TEMPLATE = (LLAVA / "chat_template.jinja").read_text()
@@ -36,14 +41,29 @@ CONVERSATIONS = {
 }
 
 
+@dataclass
+class Rendering:
+    """Prompts in an event loop of their own."""
+
+    prompts: Prompts
+    loop: asyncio.Runner
+
+    def render(self, template: str, messages: list[Message]) -> str:
+        """The prompt."""
+        return self.loop.run(self.prompts.render(template, messages))
+
+
 @pytest.fixture(scope="module")
-def prompts() -> Prompts:
+def prompts() -> Iterator[Rendering]:
     """Prompts for the embedded base."""
-    return Prompts(LLAVA)
+    with asyncio.Runner() as loop:
+        prompts = Prompts(LLAVA)
+        yield Rendering(prompts, loop)
+        loop.run(prompts.close())
 
 
 @pytest.mark.parametrize("name", CONVERSATIONS)
-def test_equals_transformers(prompts: Prompts, name: str) -> None:
+def test_equals_transformers(prompts: Rendering, name: str) -> None:
     plain = [
         {
             "role": m.role,
@@ -59,13 +79,13 @@ def test_equals_transformers(prompts: Prompts, name: str) -> None:
     assert prompts.render(TEMPLATE, CONVERSATIONS[name]) == expected
 
 
-def test_a_plain_string_is_the_same_as_one_text(prompts: Prompts) -> None:
+def test_a_plain_string_is_the_same_as_one_text(prompts: Rendering) -> None:
     plain = [Message(role="user", content="what is it?")]
     assert prompts.render(TEMPLATE, plain) == prompts.render(TEMPLATE, CONVERSATIONS["text"])
     assert prompts.render(HUB, plain) == "USER: what is it? ASSISTANT:"
 
 
-def test_the_beginning_of_text_is_written_once(prompts: Prompts) -> None:
+def test_the_beginning_of_text_is_written_once(prompts: Rendering) -> None:
     prompt = prompts.render(TEMPLATE, CONVERSATIONS["turns"])
     assert prompt.count("<s>") == 1
     ids = AutoTokenizer.from_pretrained(LLAVA)(prompt, add_special_tokens=False).input_ids
@@ -73,7 +93,7 @@ def test_the_beginning_of_text_is_written_once(prompts: Prompts) -> None:
 
 
 @pytest.mark.parametrize("token", ["<image>", "</s>", "<s>", "<pad>"])
-def test_special_tokens_of_users_are_refused(prompts: Prompts, token: str) -> None:
+def test_special_tokens_of_users_are_refused(prompts: Rendering, token: str) -> None:
     with pytest.raises(GatewayError, match="reserved") as refused:
         prompts.render(TEMPLATE, [message("user", f"look {token} here")])
     assert refused.value.status == 400
@@ -98,19 +118,19 @@ OPEN = "{% for m in messages %}{% for p in m.content %}<{{ p.text }}{% endfor %}
         (OPEN, [message("user", "image> what?")]),
     ],
 )
-def test_special_tokens_put_together_are_refused(prompts: Prompts, template: str, said: list[Message]) -> None:
+def test_special_tokens_put_together_are_refused(prompts: Rendering, template: str, said: list[Message]) -> None:
     with pytest.raises(GatewayError, match="reserved") as refused:
         prompts.render(template, said)
     assert refused.value.status == 400
 
 
 @pytest.mark.parametrize("text", ["a < b and c > d", "<", ">", "<b>bold</b>", "</", "s>", "x", "US and ER:"])
-def test_what_only_resembles_them_is_not(prompts: Prompts, text: str) -> None:
+def test_what_only_resembles_them_is_not(prompts: Rendering, text: str) -> None:
     for template in (TEMPLATE, HUB):
         assert text in prompts.render(template, [message("user", IMAGE, text)])
 
 
-def test_a_template_without_a_place_for_the_image_is_refused(prompts: Prompts) -> None:
+def test_a_template_without_a_place_for_the_image_is_refused(prompts: Rendering) -> None:
     with pytest.raises(GatewayError, match="no place for 1 images"):
         prompts.render("{{ messages[0].content }}", CONVERSATIONS["image"])
 
@@ -126,7 +146,7 @@ def test_a_template_without_a_place_for_the_image_is_refused(prompts: Prompts) -
         "{% broken",
     ],
 )
-def test_a_template_cannot_leave_its_sandbox(prompts: Prompts, template: str) -> None:
+def test_a_template_cannot_leave_its_sandbox(prompts: Rendering, template: str) -> None:
     with pytest.raises(GatewayError, match="prompt template") as refused:
         prompts.render(template, CONVERSATIONS["text"])
     assert refused.value.status == 400
@@ -137,3 +157,47 @@ def test_which_templates_read_parts() -> None:
     assert takes_parts(HUB)
     assert not takes_parts("{% for m in messages %}{{ m.content }}{% endfor %}")
     assert not takes_parts("{{ messages[0].content + ' ' }}")
+
+
+LOOPS = "".join(f"{{% for {x} in range(99999) %}}" for x in "abc") + "x" + "{% endfor %}" * 3
+SLOW_ON_DEMAND = "{{ messages[0].content }}{% if 'now' in messages[0].content %}" + LOOPS + "{% endif %}"
+
+
+def test_a_slow_template_holds_up_no_other_and_not_the_loop(prompts: Rendering) -> None:
+    """While it is stopped, again and again, everybody else's are rendered; the event loop goes on all the time."""
+
+    async def both() -> tuple[int, float]:
+        loop, rendered, longest = asyncio.get_running_loop(), 0, 0.0
+        slow = [asyncio.create_task(prompts.prompts.render(SLOW_ON_DEMAND, NOW)) for _ in range(3)]
+        while not all(task.done() for task in slow):
+            began = loop.time()
+            await asyncio.sleep(0)
+            longest = max(longest, loop.time() - began)
+            assert "what is it?" in await prompts.prompts.render(TEMPLATE, CONVERSATIONS["text"])
+            rendered += 1
+        for task in slow:
+            with pytest.raises(TemplateExceededError):
+                task.result()
+        return rendered, longest
+
+    rendered, longest = prompts.loop.run(both())
+    assert rendered > 10
+    assert longest < CPU_S  # what one of them takes before it is stopped
+
+
+@pytest.mark.parametrize(
+    ("template", "why"),
+    [
+        (LOOPS + "{{ messages }}", "processor time"),
+        ("{% broken", "fails over a plain question"),
+        ("{{ messages[0].content }}", "no place for 1 images"),
+        ("<image>{{ messages[0].content }}", "no place for 0 images"),
+    ],
+)
+def test_such_a_template_does_not_go_live(prompts: Rendering, template: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        prompts.loop.run(prompts.prompts.check(template))
+    prompts.loop.run(prompts.prompts.check(TEMPLATE))
+
+
+NOW = [message("user", "now")]

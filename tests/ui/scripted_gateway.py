@@ -69,7 +69,10 @@ def application(script: Scripted) -> FastAPI:
         content = body["messages"][0]["content"]
         script.asked.append(content[-1]["text"])
         script.pictures += len(content) - 1
-        words = [f"<{content[-1]['text']}>", *"is a question that this model answers at length".split()]
+        words = [
+            f"<{content[-1]['text']}>",
+            *["is", "a", "question", "that", "this", "model", "answers", "at", "length"],
+        ]
 
         async def stream(answered_by: dict[str, str]) -> AsyncIterator[str]:
             for position, word in enumerate(words):
