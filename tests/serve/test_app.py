@@ -95,6 +95,27 @@ def test_a_key_sees_and_opens_only_its_clients(app: TestClient, store: Store) ->
     refusal(app.post("/v1/classify", headers=mine, json={"model": f"dan@{version}", "image": image}), 404)
 
 
+def test_what_is_not_mine_looks_as_if_there_were_none(app: TestClient, store: Store) -> None:
+    """Byte for byte but for the name, which is as long as the other."""
+    mine, version = bearer(store, "cat"), store.versions("dan")[0]
+
+    def told(name: str) -> list[tuple[int, str, dict[str, str]]]:
+        image = data_url(noise(0))
+        answers = [
+            app.get(f"/v1/clients/{name}", headers=mine),
+            app.get(f"/v1/models/{name}", headers=mine),
+            *(
+                app.post(path, headers=mine, json=body | {"model": model})
+                for model in (name, f"{name}@{version}", f"{name}@")
+                for path, body in (("/v1/classify", {"image": image}), ("/v1/chat/completions", ASKED))
+            ),
+        ]
+        return [(one.status_code, one.text.replace(name, "…"), dict(one.headers)) for one in answers]
+
+    assert told("dan") == told("nix") == told("ann")
+    assert {status for status, *_ in told("dan")} == {404}
+
+
 def test_login_says_what_a_key_opens(app: TestClient, store: Store) -> None:
     key = bearer(store, "dan", "cat")["Authorization"].removeprefix("Bearer ")
     assert app.post("/v1/login", json={"key": key}).json() == {"clients": ["cat", "dan"], "admin": False}
@@ -192,6 +213,22 @@ def test_broken_bodies(app: TestClient, store: Store) -> None:
         assert "JSON" in refusal(app.post(path, headers=headers, content=b"{half"), 400)
     form = app.post("/v1/classify", headers=bearer(store, "cat"), data={"model": "cat"}, files={"other": b"x"})
     assert "field 'image'" in refusal(form, 400)
+
+
+def test_whoever_has_no_key_sends_little(app: TestClient, store: Store) -> None:
+    assert "4096 bytes" in refusal(app.post("/v1/login", json={"key": "x" * 5000}), 413)
+    pieces = (b"x" * 1000 for _ in range(6))
+    assert "4096 bytes" in refusal(app.post("/v1/login", content=pieces), 413)
+    asked: list[bytes] = []
+
+    def body() -> Iterator[bytes]:
+        for _ in range(20):
+            asked.append(b"x" * 10_000)
+            yield asked[-1]
+
+    refusal(app.post("/v1/classify", content=body()), 401)
+    refusal(app.post("/v1/chat/completions", headers={"Authorization": "Bearer ft-wrong"}, content=body()), 401)
+    assert not asked  # not a byte of it was read
 
 
 def test_large_bodies_are_413_announced_or_not(app: TestClient, store: Store) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import openai
 import pytest
 
+from serve.auth import Keys, digest_of
 from tests.serve.artefacts import LLAVA
 from tests.serve.live import LiveGateway, data_url, noise
 from tests.serve.parity import check_but_for_ties
@@ -79,6 +80,39 @@ def test_greedy_is_the_default_and_sampling_is_possible(gateway: LiveGateway) ->
     said = [[choice["message"]["content"] for choice in choices] for choices in seeded]
     assert said[0] == said[1]
     assert said[0] != said[2]
+
+
+def test_several_answers_are_drawn_where_no_temperature_is_given(gateway: LiveGateway) -> None:
+    choices = gateway.ask("ann", QUESTION, n=3, seed=1)["choices"]
+    assert [choice["index"] for choice in choices] == [0, 1, 2]
+    assert len({choice["message"]["content"] for choice in choices}) > 1
+
+
+def test_the_openai_client_sends_its_own_answers_back(ann: openai.OpenAI) -> None:
+    asked: dict[str, Any] = {"model": "ann", "max_tokens": 6}
+    messages: list[Any] = [user(picture(noise(0)), text(QUESTION))]
+    first = ann.chat.completions.create(messages=messages, **asked).choices[0].message
+    for sent in (first, first.model_dump(), first.to_dict()):
+        again = ann.chat.completions.create(messages=[*messages, sent, user(text("and its size?"))], **asked)
+        assert again.choices[0].message.role == "assistant"
+    with ann.chat.completions.stream(messages=messages, **asked) as stream:
+        streamed = stream.get_final_completion().choices[0].message
+    assert streamed.content == first.content
+    for sent in (streamed, streamed.model_dump()):
+        ann.chat.completions.create(messages=[*messages, sent, user(text("and its size?"))], **asked)
+
+
+def test_a_stream_ends_where_its_key_is_taken_away(gateway: LiveGateway) -> None:
+    keys = Keys(gateway.store.root)
+    key = keys.add(["ann"])
+    body = {"model": "ann", "messages": [user(text(QUESTION))], "max_tokens": 400, "stream": True, "temperature": 2}
+    with gateway.http(key) as http, http.stream("POST", "/v1/chat/completions", json=body) as answer:
+        lines = answer.iter_lines()
+        assert '"content"' in next(lines)
+        keys.remove(digest_of(key))
+        said = [line for line in lines if line]
+    assert len(said) < 300
+    assert json.loads(said[-1].removeprefix("data: "))["error"]["code"] == "invalid_api_key"
 
 
 def test_images_and_their_order_matter(gateway: LiveGateway) -> None:
@@ -180,6 +214,10 @@ def test_mixed_traffic_equals_each_alone(gateway: LiveGateway) -> None:
         ({"max_tokens": 0}, "max_tokens"),
         ({"stop": ["a"] * 5}, "stop"),
         ({"messages": [user(text("circle " * 2000))]}, "tokens"),
+        ({"messages": [user(text("a b " * 300))]}, "maximum context length"),
+        ({"max_tokens": 513}, "at most 512"),
+        ({"messages": [user(text("<ima"), text("ge> what?"))]}, "reserved"),
+        ({"n": 2, "temperature": 0}, "at temperature 0"),
     ],
 )
 def test_requests_at_fault_are_400(gateway: LiveGateway, change: dict[str, Any], reason: str) -> None:
@@ -197,8 +235,9 @@ def test_the_openai_client_raises_its_own_errors(gateway: LiveGateway, ann: open
         ann.chat.completions.create(model="nobody", messages=messages)
     with pytest.raises(openai.NotFoundError):
         ann.chat.completions.create(model="ann@0123456789abcdef", messages=messages)
-    with pytest.raises(openai.PermissionDeniedError):
-        ann.chat.completions.create(model="bob", messages=messages)
+    for model in ("bob", f"bob@{gateway.store.versions('bob')[0]}"):  # not this key's: as if there were none
+        with pytest.raises(openai.NotFoundError, match="not among those this key opens"):
+            ann.chat.completions.create(model=model, messages=messages)
     with pytest.raises(openai.BadRequestError):
         ann.chat.completions.create(model="cat", messages=messages, extra_headers=admin(gateway))
     stranger = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="ft-wrong", max_retries=0)

@@ -64,7 +64,7 @@ def with_client(socket: Path, act: Callable[[EngineClient], Coroutine[Any, Any, 
     """The result of ``act`` with a client of that engine."""
 
     async def run() -> Any:
-        client = EngineClient(socket, "key", answer_timeout_s=5)
+        client = EngineClient(socket, "key", answer_timeout_s=5, sentinel=3)
         try:
             return await act(client)
         finally:
@@ -141,7 +141,7 @@ async def closing_engine(path: Path, answers_each: int) -> AsyncIterator[list[by
 def test_an_idle_connection_that_is_closed_as_it_is_used_is_no_error(tmp_path: Path) -> None:
     async def run() -> None:
         async with closing_engine(tmp_path / "engine.sock", answers_each=1) as asked:
-            client = EngineClient(tmp_path / "engine.sock", "key", answer_timeout_s=5)
+            client = EngineClient(tmp_path / "engine.sock", "key", answer_timeout_s=5, sentinel=3)
             for _ in range(4):
                 assert await client.chat({"model": "fine"}) == CHUNK
             assert await said(client, "fine") == []  # the hand-written engine streams nothing
@@ -157,7 +157,7 @@ def test_an_idle_connection_that_is_closed_as_it_is_used_is_no_error(tmp_path: P
 def test_an_engine_that_answers_nothing_is_asked_twice_and_no_more(tmp_path: Path) -> None:
     async def run() -> None:
         async with closing_engine(tmp_path / "engine.sock", answers_each=0) as asked:
-            client = EngineClient(tmp_path / "engine.sock", "key", answer_timeout_s=5)
+            client = EngineClient(tmp_path / "engine.sock", "key", answer_timeout_s=5, sentinel=3)
             with pytest.raises(EngineUnreachableError):
                 await client.chat({"model": "fine"})
             assert len(asked) == 2
