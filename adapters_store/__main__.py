@@ -14,7 +14,13 @@ from adapters_store.store import Store, StoreError
 def parser() -> argparse.ArgumentParser:
     """The command line, every option documented."""
     root = argparse.ArgumentParser(prog="python -m adapters_store", description="Versions of every client's adapters.")
-    root.add_argument("--store", type=Path, default=default_store(), metavar="DIR", help="default: %(default)s")
+    root.add_argument(
+        "--store",
+        type=Path,
+        default=default_store(),
+        metavar="DIR",
+        help="default: %(default)s; closed to all but its owner, as whom training, gateway and this command run",
+    )
     root.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
     commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
@@ -81,19 +87,27 @@ def _show(store: Store, given: argparse.Namespace) -> int:
 
 def _verify(store: Store, given: argparse.Namespace) -> int:
     clients = [given.client] if given.client else store.clients()
-    named = [(c, v) for c in clients for v in ([given.version] if given.version else store.versions(c))]
-    if given.client and not named:
-        raise StoreError(f"client {given.client!r} has no version in the store {store.root}")
     rows: list[dict[str, Any]] = []
-    for client, version in named:
-        row = {"client": client, "version": version, "result": "sound"}
+    for client in clients:
         try:
-            store.verify(client, version, base_id=given.base_id, max_rank=given.max_rank)
+            versions = [given.version] if given.version else store.versions(client)
         except StoreError as error:
-            row["result"] = str(error)
-        rows.append(row)
+            rows.append({"client": client, "version": None, "result": str(error)})
+            continue
+        rows += [_verified(store, client, version, given) for version in versions]
+    if given.client and not rows:
+        raise StoreError(f"client {given.client!r} has no version in the store {store.root}")
     print_json(rows) if given.json else print_rows(rows, f"the store {store.root} is empty")
     return int(any(row["result"] != "sound" for row in rows))
+
+
+def _verified(store: Store, client: str, version: str, given: argparse.Namespace) -> dict[str, Any]:
+    row = {"client": client, "version": version, "result": "sound"}
+    try:
+        store.verify(client, version, base_id=given.base_id, max_rank=given.max_rank)
+    except StoreError as error:
+        row["result"] = str(error)
+    return row
 
 
 def _activate(store: Store, given: argparse.Namespace) -> int:

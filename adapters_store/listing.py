@@ -10,8 +10,9 @@ from adapters_store.store import Artefact, Store, StoreError
 
 def client_row(store: Store, client: str) -> dict[str, Any]:
     """One line of ``list``: the client, what answers for it, and what there is besides."""
-    row: dict[str, Any] = {"client": client, "live": None, "versions": len(store.versions(client))}
+    row: dict[str, Any] = {"client": client, "live": None, "versions": None}
     try:
+        row["versions"] = len(store.versions(client))
         live = store.live(client)
         if live is None:
             return row

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from adapters_store.files import make_folder, sync_folder, write_new
 from train.tensors import Tensors, read, to_bytes
 
 KEPT = 2  # the newest, and the one before it for the case that a disk lied about fsync
@@ -53,33 +54,20 @@ class Checkpoints:
         before = self.latest()
         partial = self.root / f"partial-{round:04d}"
         shutil.rmtree(partial, ignore_errors=True)
-        (partial / "clients").mkdir(parents=True)
+        make_folder(partial / "clients")
         if before is not None:
             for path in (before.folder / "clients").iterdir():
                 if path.stem not in staged:
                     os.link(path, partial / "clients" / path.name)
         for client, path in staged.items():
-            _write(partial / "clients" / f"{client}.safetensors", path.read_bytes())
-        _write(partial / "server.safetensors", to_bytes(server))
-        _write(partial / "progress.json", json.dumps(progress, sort_keys=True).encode())
+            write_new(partial / "clients" / f"{client}.safetensors", path.read_bytes())
+        write_new(partial / "server.safetensors", to_bytes(server))
+        write_new(partial / "progress.json", json.dumps(progress, sort_keys=True).encode())
         for folder in (partial / "clients", partial):
-            _sync(folder)
+            sync_folder(folder)
         final = self.root / f"{round:04d}"
         partial.rename(final)
-        _sync(self.root)
+        sync_folder(self.root)
         for old in sorted(path for path in self.root.glob("[0-9]*") if path.name.isdigit())[:-KEPT]:
             shutil.rmtree(old)
         return Checkpoint(final, round)
-
-
-def _write(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    os.fsync(descriptor)
-    os.close(descriptor)

@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from adapters_store.files import make_folder
 from train.backends.base import Reply
 from train.methods.base import Turn
 
@@ -23,7 +24,7 @@ class RunLog:
         self.path, self.title, self.track = path, title, track
         self.console = Console(highlight=False, soft_wrap=True)
         self.progress: Progress | None = None
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         path.touch()
 
     @property

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from adapters_store.files import make_folder
 from train.accounting import Costs, Exposure, costs, noise_for
 from train.config import ClientConfig, DPConfig, RunConfig
 from train.methods.base import ClientInfo, Method, Turn
@@ -104,7 +105,7 @@ def secret_key(folder: Path) -> int:
     if not path.exists():
         if (folder / "config.json").exists():
             raise ValueError(f"privacy.dp.secure: {path} is missing, so this run cannot go on; start another")
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         descriptor, partial = tempfile.mkstemp(dir=folder)  # readable by its owner alone
         with os.fdopen(descriptor, "w") as file:
             file.write(f"{secrets.randbits(256):064x}\n")

@@ -11,6 +11,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import InitProcessGroupKwargs
 
+from adapters_store.files import close_to_others, make_folder
 from train.config import RunConfig
 
 PATIENCE = datetime.timedelta(days=1)  # how long a process waits for the others; accelerate says 30 minutes
@@ -59,10 +60,13 @@ def run_folder(config: RunConfig, options: argparse.Namespace) -> Path:
 
 
 def claim_folder(folder: Path, config: RunConfig) -> None:
-    """Writes the resolved configuration, the thread count among it: bits are equal only for equal thread counts."""
+    """Writes the resolved configuration, the thread count among it: bits are equal only for equal thread counts.
+
+    Whatever the run writes, clients' own states among it, is for nobody but its user: an older folder is closed too.
+    """
+    close_to_others(make_folder(folder))
     if (folder / "config.json").exists():
         return
-    folder.mkdir(parents=True, exist_ok=True)
     federation = config.federation.model_copy(update={"threads": torch.get_num_threads()})
     resolved = config.model_copy(update={"federation": federation}).model_dump(mode="json")
     partial = folder / "config.json.partial"

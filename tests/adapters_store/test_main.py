@@ -67,6 +67,18 @@ def test_verify_names_what_is_refused_and_exits_1(store: Store, capsys: pytest.C
     assert f"amy@{live} is refused: file prompt.safetensors has 0 bytes" in out
 
 
+def test_one_damaged_client_leaves_the_others_listed_and_verified(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (store.root / "zoe").symlink_to("amy")
+    code, out, _ = said(capsys, "--store", store.root, "--json", "list")
+    assert (code, [row["client"] for row in json.loads(out)]) == (0, ["amy", "zoe"])
+    assert "zoe is a link" in json.loads(out)[1]["problem"]
+    code, out, _ = said(capsys, "--store", store.root, "--json", "verify")
+    assert (code, [row["result"] == "sound" for row in json.loads(out)]) == (1, [True, True, False])
+    assert "zoe is a link" in json.loads(out)[2]["result"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -7,6 +7,7 @@ own state and seeds of its own.
 """
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -15,6 +16,7 @@ from typing import Any
 
 from accelerate import Accelerator
 
+from adapters_store.files import FILE_MODE, make_folder
 from train.backends.base import Ending, Reply
 from train.checkpoint import Checkpoint
 from train.client import Late, Site
@@ -145,8 +147,10 @@ class LocalBackend:
 
 
 def _write(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
+    """Everything that passes here is a client's or is on its way to one: its owner's alone to read."""
+    make_folder(path.parent)
+    with open(path, "wb", opener=lambda name, flags: os.open(name, flags, FILE_MODE)) as file:
+        file.write(data)
 
 
 def _name(checkpoint: Checkpoint | None) -> list[Any] | None:

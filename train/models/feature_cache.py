@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from adapters_store.files import FILE_MODE, make_folder
 from adapters_store.personal.tensor_cache import TensorCache
 from train.data import Example
 
@@ -59,7 +60,8 @@ class _Disk:
     """The same in one SQLite file, which several processes may share."""
 
     def __init__(self, path: Path, limit: int) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
+        path.touch(FILE_MODE)  # features of clients' images: their owner's alone, and SQLite's files beside it likewise
         self.path, self.limit = path, limit
         with closing(self._open()) as database, database:
             database.execute("PRAGMA journal_mode=WAL")
