@@ -14,6 +14,8 @@ from serve.subjects import BASE, Subject
 
 log = logging.getLogger(__name__)
 
+OF_ONE_CLIENT = 16  # versions of one client, beside its live one, that may be giving answers at once
+
 
 class Host(Protocol):
     """A place where the versions of one family run."""
@@ -69,6 +71,7 @@ class Residents:
         self._keeps = keeps
         self._loaded: dict[str, Resident] = {}
         self._changes: Counter[str] = Counter()  # loads and unloads under way, by family: each holds a place
+        self._coming: Counter[str] = Counter()  # loads under way, by client
         self._changing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # one change of a name at a time
 
     def get(self, name: str | None) -> Resident | None:
@@ -105,7 +108,9 @@ class Residents:
 
     async def _load(self, subject: Subject) -> Resident:
         host = self.hosts[subject.family]
+        self._check_share(subject)
         self._changes[subject.family] += 1
+        self._coming[subject.client] += 1
         try:
             await self._make_room(subject.family)
             host.require_up()
@@ -115,9 +120,16 @@ class Residents:
                 raise EngineUnreachableError
         finally:
             self._changes[subject.family] -= 1
+            self._coming[subject.client] -= 1
         resident = self._loaded[subject.name] = Resident(subject, generation)
         log.info("loaded %s", subject.name)
         return resident
+
+    def _check_share(self, subject: Subject) -> None:
+        """503 where a client has so many versions at work that it would take the places of others."""
+        at_work = sum(r.users > 0 and r.subject.client == subject.client for r in self._loaded.values())
+        if not self._keeps(subject.name) and at_work + self._coming[subject.client] > OF_ONE_CLIENT:
+            raise unavailable(f"{OF_ONE_CLIENT} other versions of {subject.client!r} are giving answers", 1)
 
     async def _make_room(self, family: str) -> None:
         """Unloads idle subjects until the loads under way find places; never holds more than the host does."""

@@ -13,6 +13,7 @@ from adapters_store.store import Store
 from serve.adapters import SPARE_VERSIONS, Adapters
 from serve.copies import Copies
 from serve.errors import EngineUnreachableError, GatewayError, unavailable
+from serve.residents import OF_ONE_CLIENT
 from serve.settings import Settings
 from serve.subjects import Subject, of_base
 from tests.serve.artefacts import LLAVA, publish_lora
@@ -130,6 +131,22 @@ def test_what_is_giving_an_answer_or_live_is_not_unloaded(play: Callable[[Scenar
         assert await answering(adapters, "ann", second) == second
         assert f"ann@{first}" not in engine.loaded
         held.release()
+
+    play(scenario)
+
+
+def test_versions_asked_for_by_name_do_not_take_everybodys_places(play: Callable[[Scenario], None]) -> None:
+    async def scenario(store: Store, engine: FakeEngine, adapters: Adapters) -> None:
+        engine.capacity = 24
+        versions = [publish_lora(store, "ann", seed, activate=seed == 0) for seed in range(30)]
+        other = publish_lora(store, "zoe", 99)
+        await adapters.sync()
+        held = await asyncio.gather(*(adapters.lease("ann", v) for v in versions), return_exceptions=True)
+        refused = [one for one in held if isinstance(one, GatewayError)]
+        assert len(refused) == 30 - OF_ONE_CLIENT - 1  # the live one is not counted
+        assert {error.status for error in refused} == {503}
+        engine.restart()
+        assert await answering(adapters, "zoe") == other
 
     play(scenario)
 
