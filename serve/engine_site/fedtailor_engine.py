@@ -41,9 +41,10 @@ def tell(logits: torch.Tensor, sentinel: int) -> torch.Tensor:
 
     −inf is finite here unless a whole row is: vLLM forbids tokens by it. No value leaves the device.
     """
-    highest = logits.amax(-1, keepdim=True)  # NaN where there is one in the row
-    logits.masked_fill_(~torch.isfinite(highest), float("-inf"))
-    logits[:, sentinel] = torch.where(torch.isfinite(highest[:, 0]), float("-inf"), 0.0).to(logits.dtype)
+    bad = ~torch.isfinite(logits.amax(-1, keepdim=True))  # NaN is the highest where there is one
+    if not logits.is_cpu or bad.any():  # elsewhere to ask would be to wait for the device
+        logits.masked_fill_(bad, float("-inf"))
+    logits[:, sentinel] = torch.where(bad[:, 0], 0.0, float("-inf")).to(logits.dtype)
     return logits
 
 
