@@ -42,8 +42,10 @@ class Shares:
 
     @asynccontextmanager
     async def place(self, who: str, weight: int = 1) -> AsyncIterator[None]:
-        """Holds ``weight`` units, once there is room for them; 429 where too many of theirs wait already."""
-        weight = min(weight, self._bounds.share)
+        """Holds ``weight`` units, once there is room for them; 429 where too many of theirs wait already.
+
+        More than one may have at once is held by whoever holds nothing else.
+        """
         await self._enter(who, weight)
         try:
             yield
@@ -95,7 +97,8 @@ class Shares:
 
     def _has_room(self, who: str, weight: int) -> bool:
         bound = self._bounds.share if self._others(who) else self._bounds.alone
-        return self._held[who] + weight <= bound and self._held.total() + weight <= self._bounds.all
+        fits = not self._held[who] or self._held[who] + weight <= bound
+        return fits and self._held.total() + min(weight, self._bounds.share) <= self._bounds.all
 
     def _others(self, who: str) -> bool:
         """Whether anybody else holds a place, or asked for one not long ago."""

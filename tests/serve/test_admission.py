@@ -82,7 +82,7 @@ def test_with_others_about_each_gets_a_share_and_those_who_wait_come_in_turn() -
     asyncio.run(ask())
 
 
-def test_several_answers_count_as_several_and_more_than_a_share_as_a_share() -> None:
+def test_several_answers_count_as_several_and_more_than_a_share_are_had_alone() -> None:
     async def ask() -> None:
         work = Work(shares())
         tasks = [work.ask("bob"), work.ask("ann", 8)]
@@ -94,6 +94,9 @@ def test_several_answers_count_as_several_and_more_than_a_share_as_a_share() -> 
         work.end("ann")
         await settle()
         assert work.began == ["bob", "ann", "ann"]
+        tasks.append(work.ask("ann", 8))
+        await settle()
+        assert len(work.began) == 3
         for task in tasks:
             task.cancel()
 

@@ -96,7 +96,9 @@ def test_the_openai_client_sends_its_own_answers_back(ann: openai.OpenAI) -> Non
         again = ann.chat.completions.create(messages=[*messages, sent, user(text("and its size?"))], **asked)
         assert again.choices[0].message.role == "assistant"
     with ann.chat.completions.stream(messages=messages, **asked) as stream:
-        streamed = stream.get_final_completion().choices[0].message
+        for _ in stream:
+            pass
+        streamed = stream.current_completion_snapshot.choices[0].message  # the final one must not be cut short
     assert streamed.content == first.content
     for sent in (streamed, streamed.model_dump()):
         ann.chat.completions.create(messages=[*messages, sent, user(text("and its size?"))], **asked)
