@@ -140,7 +140,8 @@ def fifo(path: Path) -> None:
 
 
 def link(path: Path) -> None:
-    path.symlink_to("/dev/zero")
+    os.mkfifo(path.with_name("fifo"))
+    path.symlink_to("fifo")
 
 
 @pytest.mark.parametrize("make", [folder, fifo, link])

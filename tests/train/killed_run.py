@@ -53,7 +53,7 @@ def before_rename(folder: Path) -> None:
         die()
 
 
-write, sync = local._write, checkpoint._sync
+write, sync = local._write, checkpoint.sync_folder
 phase, steps, *arguments = sys.argv[1:]  # steps: how many round 1 has
 if phase == "train":
     Method.loss = before(Method.loss, int(steps) + 2)  # type: ignore[method-assign]
@@ -65,7 +65,7 @@ elif phase == "aggregate":
     for method in (FedIT, PromptFL):
         method.combine = before(method.combine, 2)  # type: ignore[attr-defined]
 elif phase == "commit":
-    checkpoint._sync = before_rename
+    checkpoint.sync_folder = before_rename
 elif phase == "publish":
     Store.publish = before(Store.publish, 2)  # type: ignore[method-assign]
 sys.exit(fed.main(arguments))
