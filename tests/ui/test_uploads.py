@@ -120,9 +120,9 @@ def test_the_preview_is_shown_to_the_browser_it_came_from_only(url: str, tmp_pat
     for path in ("/etc/passwd", str(tmp_path / "a.png"), str(tmp_path), "http://127.0.0.1:9/a", own + "x"):
         answer = amy.http.get(f"/gradio_api/file={path}")
         assert (answer.status_code, PICTURE in answer.content, "root:" in answer.text) == (404, False, False)
-    page = amy.http.post(
-        "/gradio_api/upload", files={"files": ("a.html", b"<script>1</script>", "text/html")}
-    ).json()[0]
+    page = amy.http.post("/gradio_api/upload", files={"files": ("a.html", b"<script>1</script>", "text/html")}).json()[
+        0
+    ]
     assert amy.http.get(f"/gradio_api/file={page}").headers["content-type"] == "application/octet-stream"
 
 
