@@ -41,7 +41,7 @@ def serve(settings: Settings) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with tempfile.TemporaryDirectory(prefix="fedtailor-ui-") as private:  # whatever Gradio writes, only this user sees
         os.environ |= {"GRADIO_TEMP_DIR": private, "GRADIO_ANALYTICS_ENABLED": "False", "HF_HUB_OFFLINE": "1"}
-        os.environ["GRADIO_ANALYTICS_MAX_EVENTS"] = "1"  # it makes statistics of that many, after every event
+        os.environ["GRADIO_ANALYTICS_CACHE_FREQUENCY"] = str(10**9)  # it makes statistics after so many events
         from ui.gateway import Gateway
         from ui.server import gated, run  # imports Gradio, which reads the environment then
 

@@ -71,17 +71,20 @@ def build(gateway: Gateway, sessions: Sessions, uploads: Uploads) -> Page:
             return sentence(found), *shown, *_empty(results[2:])
 
         async def follow(name: object, said: object, request: gr.Request) -> Any:
-            who, name = sessions.permitted(request, name)
+            who = sessions.of(request)
             answered = re.match(r"(\S+)@(\w+) over base ", said) if isinstance(said, str) else None
-            if answered is None or answered[1] != name:
+            if who is None or answered is None or answered[1] != name or name not in who.clients:
                 return gr.skip()
             try:
                 return sentence(replace(await gateway.describe(who.key, name), version=answered[2]))
             except GatewayError:
                 return gr.skip()
 
+        async def rest(name: object, said: object, request: gr.Request) -> tuple[Any, ...]:
+            return *ask.rested(), await follow(name, said, request)
+
         async def clear() -> tuple[Any, ...]:
-            return *await ask.rested(), gr.Textbox(None, visible=False), None, None, gr.Label(None, visible=False), None
+            return *ask.rested(), gr.Textbox(None, visible=False), None, None, gr.Label(None, visible=False), None
 
         async def logout(request: gr.Request) -> tuple[Any, ...]:
             sessions.close(request.session_hash)
@@ -100,18 +103,25 @@ def build(gateway: Gateway, sessions: Sessions, uploads: Uploads) -> Page:
             concurrency_limit=ENTERING,
         )
         parts = gateway, sessions, uploads, client, picture, source
-        running = [ask.wire(asking, *parts), classify.wire(sorting, *parts)]
+        asked, sorted_ = running = [ask.wire(asking, *parts), classify.wire(sorting, *parts)]
         quiet: dict[str, Any] = {"preprocess": False, "show_progress": "hidden", "concurrency_limit": None}
         private: dict[str, Any] = quiet | {"api_visibility": "private"}
         chosen: dict[str, Any] = {"inputs": [client], "outputs": [about, *views, *results[2:]]}
         cleared = [*asking.asking, asking.asked, *results[2:]]
         entering.success(choose, **chosen, **private, api_name="entered")
-        choosing = client.input(choose, **chosen, **quiet, api_name="choose", cancels=running)
-        choosing.then(clear, outputs=cleared, **private)
-        gr.on([picture.upload, picture.clear], clear, outputs=cleared, cancels=running, **private)
-        source.change(follow, inputs=[client, source], outputs=[about], **private)
-        left = leave.click(logout, outputs=[client, door, room, *results], api_name="logout", cancels=running, **quiet)
-        left.then(clear, outputs=cleared, **private)
+        replacing = [picture.upload, picture.clear]
+        # Before what follows on the same clicks: it would end what is asked for as soon as that is done.
+        gr.on([client.input, leave.click, *replacing], None, cancels=running, api_visibility="private")
+        choosing = client.input(choose, **chosen, **quiet, api_name="choose")
+        for ended in (choosing.success, choosing.failure):
+            ended(clear, outputs=cleared, **private)
+        gr.on(replacing, clear, outputs=cleared, **private)
+        # One event after another: Gradio's page may lose the end of one that begins while another ends.
+        for over in (asked.success, asked.failure):  # when it was cancelled too
+            over(rest, inputs=[client, source], outputs=[*asking.asking, about], **private)
+        sorted_.success(follow, inputs=[client, source], outputs=[about], **private)
+        left = leave.click(logout, outputs=[client, door, room, *results], api_name="logout", **quiet)
+        left.success(clear, outputs=cleared, **private)
     return page
 
 

@@ -56,7 +56,7 @@ def wire(
     picture: gr.Image,
     source: gr.Textbox,
 ) -> Any:
-    """Connects the view to the gateway; returns the event, so that logging out can cancel it."""
+    """Connects the view to the gateway; returns the event, after which ``rested`` is due, however it ended."""
 
     async def begin(question: object) -> tuple[Any, ...]:
         moved = gr.Textbox(checked(question), visible=True), gr.Textbox("", interactive=False)
@@ -79,14 +79,15 @@ def wire(
                 yield so_far
                 raise
 
-    private: dict[str, Any] = {"api_visibility": "private", "preprocess": False, "show_progress": "hidden"}
     begun = gr.on(
         [view.button.click, view.question.submit],
         begin,
         inputs=[view.question],
         outputs=[view.asked, *view.asking, view.answer, source],
+        api_visibility="private",
+        preprocess=False,
         concurrency_limit=None,
-        **private,
+        show_progress="hidden",
     )
     asked = begun.success(
         ask,
@@ -97,8 +98,7 @@ def wire(
         concurrency_limit=AT_ONCE,
         show_progress="hidden",
     )
-    asked.then(rested, outputs=view.asking, concurrency_limit=None, **private)
-    view.stop.click(rested, outputs=view.asking, cancels=[asked], concurrency_limit=None, **private)
+    view.stop.click(None, cancels=[asked], api_visibility="private")
     return asked
 
 
@@ -111,7 +111,7 @@ def checked(question: object) -> str:
     return question.strip()
 
 
-async def rested() -> tuple[Any, ...]:
+def rested() -> tuple[Any, ...]:
     """``AskView.asking`` where no answer comes in."""
     return gr.Textbox(interactive=True), gr.Button(interactive=True), gr.Button(visible=False)
 

@@ -28,7 +28,7 @@ STRANGERS_WAITING = 64  # events in Gradio's queue beyond which no stranger's is
 A_TAB = 64  # events of one tab that it has not fetched the end of
 
 READ = re.compile(  # all that the page and Gradio's Python client get, but for a tab's events and uploads
-    r"/|/config|/gradio_api/info|(/gradio_api)?/theme\.css|/favicon\.ico|/manifest\.json|/robots\.txt"
+    r"/|/config|/gradio_api/(info|app_id)|(/gradio_api)?/theme\.css|/favicon\.ico|/manifest\.json|/robots\.txt"
     r"|/(assets|static|svelte)/.+"
 )
 EVENTS, JOIN, CANCEL = "/gradio_api/queue/data", "/gradio_api/queue/join", "/gradio_api/cancel"
@@ -81,7 +81,11 @@ class Gate:
         if method in ("GET", "HEAD") and READ.fullmatch(path):
             await self._app({**scope, "query_string": b""}, receive, send)
         elif method == "GET" and path == EVENTS:
-            await self._app({**scope, "query_string": self._query(scope, browser)}, receive, send)
+            given = {name: values[0] for name, values in parse_qs(scope["query_string"].decode("latin-1")).items()}
+            tab = str(_of_browser(given, browser)["session_hash"])
+            if not self._pending(tab):
+                raise _RefusedError(404, "Nothing is under way here.")
+            await self._app({**scope, "query_string": urlencode({"session_hash": tab}).encode()}, receive, send)
         elif method == "POST" and path in (JOIN, CANCEL):
             body = _of_browser(await _read(scope, receive), browser)
             if path == JOIN:
@@ -99,10 +103,6 @@ class Gate:
             raise _RefusedError(503, "Too many people are at the door; try again in a minute.")
         if self._pending(tab) >= A_TAB:
             raise _RefusedError(429, "This page asks for more than it fetches; load it anew.")
-
-    def _query(self, scope: Scope, browser: str) -> bytes:
-        given = {name: values[0] for name, values in parse_qs(scope["query_string"].decode("latin-1")).items()}
-        return urlencode({"session_hash": _of_browser(given, browser)["session_hash"]}).encode()
 
 
 def _secret(scope: Scope) -> str | None:

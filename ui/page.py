@@ -6,7 +6,7 @@ from typing import Any
 import gradio as gr
 from gradio.utils import LRUCache
 
-TABS = 2000  # whose events Gradio keeps
+TABS = 500  # whose events Gradio keeps; more than can wait for an answer at once
 STATES = 200  # tabs whose widgets Gradio remembers, about 100 kB each; nothing here depends on it
 WORKERS = 96  # events at once: those that are limited below, and some that end at once
 WAITING = 256  # events that wait for one

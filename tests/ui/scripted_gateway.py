@@ -12,6 +12,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, StreamingResponse
 
 ENGINES_WORDS = "EngineCore encountered an issue. See stack trace (above) for the root cause."
+LENGTH = ["is", "a", "question", "that", "this", "model", "answers", "at", "length"]
 CLIENTS = {"amy": "mllm", "bob": "mllm", "cat": "clip"}
 
 
@@ -69,10 +70,7 @@ def application(script: Scripted) -> FastAPI:
         content = body["messages"][0]["content"]
         script.asked.append(content[-1]["text"])
         script.pictures += len(content) - 1
-        words = [
-            f"<{content[-1]['text']}>",
-            *["is", "a", "question", "that", "this", "model", "answers", "at", "length"],
-        ]
+        words = [f"<{content[-1]['text']}>", *LENGTH]
 
         async def stream(answered_by: dict[str, str]) -> AsyncIterator[str]:
             for position, word in enumerate(words):

@@ -12,7 +12,7 @@ class Tab:
 
     def __init__(self, url: str, browser: "Tab | None" = None) -> None:
         self.name = secrets.token_hex(6)
-        self.http = browser.http if browser else httpx.Client(base_url=url, timeout=60)
+        self.http = browser.http if browser else httpx.Client(base_url=url, timeout=20)
         self.config = self.http.get("/config").json()
         self._states = {part["id"] for part in self.config["components"] if part["type"] == "state"}
 
