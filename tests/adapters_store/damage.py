@@ -15,6 +15,7 @@ PATIENCE_S = 10
 BYTES = {
     "deep": b"[" * 200_000,
     "deep objects": b'{"a":' * 50_000 + b"1" + b"}" * 50_000,
+    "forty levels": b'{"a":' * 40 + b"1" + b"}" * 40,
     "long number": b'{"version": ' + b"9" * 5000 + b', "r": 1}',
     "not a number": b'{"version": NaN}',
     "empty": b"",
