@@ -84,10 +84,14 @@ class LiveGateway:
                 time.sleep(0.02)
         raise RuntimeError(f"{model} is not answered by {version}:\n{self.log()[-4000:]}")
 
+    def guard(self) -> psutil.Process:
+        """The process that ends the engine's with the gateway."""
+        children = psutil.Process(self.process.pid).children()
+        return next(process for process in children if "guard.py" in " ".join(_command(process)))
+
     def engine_processes(self) -> list[psutil.Process]:
         """Every process of the engine's tree but its guard."""
-        tree = psutil.Process(self.process.pid).children(recursive=True)
-        return [process for process in tree if process.is_running() and "guard.py" not in " ".join(_command(process))]
+        return self.guard().children(recursive=True)
 
     def stop_engine(self) -> None:
         """Kills the engine without a warning. The gateway starts it again, some twenty seconds later."""

@@ -121,8 +121,7 @@ def until_not_ready(http: httpx.Client) -> None:
 
 def test_a_killed_guard_takes_its_engine_with_it_and_the_gateway_goes_on(gateway: LiveGateway) -> None:
     tree = gateway.engine_processes()
-    [guard] = [p for p in psutil.Process(gateway.process.pid).children() if "guard.py" in " ".join(p.cmdline())]
-    guard.kill()
+    gateway.guard().kill()
     wait_until_gone([process.pid for process in tree])
     with gateway.http() as http:
         until_not_ready(http)
