@@ -53,6 +53,7 @@ class Gateway:
 
     async def start(self) -> None:
         """Starts the engine first, since it takes longest, and loads the encoders meanwhile."""
+        await asyncio.to_thread(self.store.close_to_others)
         torch.set_num_threads(self.settings.torch_threads)
         hosts: dict[str, Host] = {}
         fixed: list[Subject] = []

@@ -60,7 +60,13 @@ def refusal(answer: httpx.Response, status: int) -> str:
 
 def test_alive_and_ready_need_no_key(app: TestClient) -> None:
     assert app.get("/healthz").json() == {"status": "alive"}
-    assert app.get("/readyz").json() == {"ready": True, "engine": "none"}
+    assert app.get("/readyz").json() == {
+        "ready": True,
+        "engine": "none",
+        "clients": 3,
+        "answering": 2,
+        "refused": 1,  # ann would chat, if there were an engine
+    }
 
 
 @pytest.mark.parametrize(
@@ -278,3 +284,14 @@ def test_a_damaged_pointer_keeps_the_version_that_answers(app: TestClient, store
         assert answer.status_code == 200
     finally:
         pointer.write_bytes(sound)
+
+
+def test_a_store_that_others_could_read_is_closed_to_them_when_it_is_served(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    publish_prompt(store, "cat", seed=1)
+    opened = [store.root, *store.root.rglob("*")]
+    for path in opened:
+        path.chmod(0o755)
+    with TestClient(create_app(Settings(store=store.root, base=None, clip=CLIP))):
+        pass
+    assert {path.stat().st_mode & 0o077 for path in opened} == {0}
