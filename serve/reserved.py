@@ -33,14 +33,14 @@ class Reserved:
                     if token in part.text:  # type: ignore[union-attr]
                         raise invalid(f"messages.{index} contains {token!r}, which is reserved", f"messages.{index}")
 
-    def refuse_made_up(self, prompt: str, of_template: str) -> None:
+    def refuse_made_up(self, prompt: str, written: Counter[str]) -> None:
         """400 where the prompt has other special tokens than the one of the template with ``harmless`` messages."""
-        found, written = self._count(prompt), self._count(of_template)
-        if found != written:
+        if (found := self.count(prompt)) != written:
             token = next(iter((found - written) or (written - found)))
             raise invalid(f"messages together make {token!r}, which is reserved", "messages")
 
-    def _count(self, prompt: str) -> Counter[str]:
+    def count(self, prompt: str) -> Counter[str]:
+        """How often each special token is in the prompt, as the tokenizer reads it."""
         encoded = self._tokenizer.encode(prompt, add_special_tokens=False)
         return Counter(token for token, one in zip(encoded.tokens, encoded.ids, strict=True) if one in self._ids)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from serve.sandboxes import Sandboxes
 from serve.schemas import Message, Part, TextPart
 
 SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")
+FORMS = 1024  # of conversations under templates, whose special tokens are remembered
 WITH_PICTURE = SAMPLE
 WITHOUT = [{"role": "user", "content": [part for part in SAMPLE[0]["content"] if part["type"] == "text"]}]
 
@@ -27,6 +29,7 @@ class Prompts:
         self.image_token = _added_tokens(base)[config.get("image_token_index", config.get("image_token_id"))]
         self._reserved = Reserved(base, {*self._special.values(), *_added_special_tokens(base), self.image_token})
         self._sandboxes = Sandboxes()
+        self._written: dict[tuple[str, str], Counter[str]] = {}  # by template and form of a conversation, oldest first
 
     async def render(self, template: str, messages: Sequence[Message]) -> str:
         """The prompt up to where the answer begins, with one image token for each image; 400 where it cannot be.
@@ -36,10 +39,10 @@ class Prompts:
         self._reserved.refuse(messages)
         try:
             prompt = await self._rendered(template, _as_plain(messages))
-            of_template = await self._rendered(template, _as_plain(harmless(messages)))
+            written = await self._special_tokens_of(template, _as_plain(harmless(messages)))
         except TemplateFailedError as error:
             raise invalid(f"this model's prompt template takes no such conversation: {error}", "messages") from error
-        await asyncio.to_thread(self._reserved.refuse_made_up, prompt, of_template)
+        await asyncio.to_thread(self._reserved.refuse_made_up, prompt, written)
         images = sum(1 for message in messages for part in message.parts if not isinstance(part, TextPart))
         if prompt.count(self.image_token) != images:
             raise invalid(f"this model's prompt template has no place for {images} images there", "messages")
@@ -58,6 +61,17 @@ class Prompts:
     async def close(self) -> None:
         """Ends the sandboxes."""
         await self._sandboxes.close()
+
+    async def _special_tokens_of(self, template: str, conversation: Conversation) -> Counter[str]:
+        """What the template itself writes about a conversation of that form, which is remembered."""
+        form = template, json.dumps(conversation)
+        found = self._written.get(form)
+        if found is None:
+            prompt = await self._rendered(template, conversation)
+            found = self._written[form] = await asyncio.to_thread(self._reserved.count, prompt)
+            if len(self._written) > FORMS:
+                del self._written[next(iter(self._written))]
+        return found
 
     async def _rendered(self, template: str, conversation: Conversation) -> str:
         return await self._sandboxes.render(template, conversation, self._special)
