@@ -52,7 +52,9 @@ def test_nobody_asks_before_the_log_in_or_after_the_log_out(
     ask_all(visitor, "ann", None, QUESTION)
     visitor.predict(api_name="/logout")
     assert "Log in" in refusal(visitor, "ann", None, QUESTION, api_name="/ask")
-    assert "Log in" in refusal(visitor, "ann", handle_file(picture), api_name="/classify")
+    assert "Log in" in refusal(visitor, "ann", {"path": str(picture)}, api_name="/classify")
+    with pytest.raises(httpx.HTTPStatusError, match="401"):  # nor does the page take a file
+        visitor.predict("ann", handle_file(picture), api_name="/classify")
 
 
 def test_an_answer_streams_in_and_is_the_gateways_with_its_version(
