@@ -79,7 +79,12 @@ def canonical(fields: Fields) -> bytes:
 
 def weights(change: Callable[[Tensors], Tensors]) -> Forgery:
     """Other tensors."""
-    return lambda files, _: {WEIGHTS: save({n: t.contiguous() for n, t in change(load(files[WEIGHTS])).items()})}
+    return lambda files, _: {WEIGHTS: packed(change(load(files[WEIGHTS])))}
+
+
+def packed(tensors: Tensors) -> bytes:
+    """A safetensors file of them."""
+    return save({name: tensor.contiguous() for name, tensor in tensors.items()})
 
 
 def raw_weights(change: Callable[[bytes], bytes]) -> Forgery:
@@ -168,7 +173,7 @@ def transform(**changed: Any) -> Forgery:
 
 def connector(change: Callable[[Tensors], Tensors]) -> Forgery:
     """A connector beside the LoRA, forged."""
-    return lambda _, __: {"connector.safetensors": save(change(connector_tensors(7)))}
+    return lambda _, __: {"connector.safetensors": packed(change(connector_tensors(7)))}
 
 
 NUMBERS: dict[str, Forgery] = {
