@@ -26,6 +26,8 @@ STRANGERS = 256  # requests of people who are not logged in, at once
 STRANGER_S = 90.0  # longest answer to one of them: a log-in waits 60 s for the gateway
 STRANGERS_WAITING = 64  # events in Gradio's queue beyond which no stranger's is added; it holds 256
 A_TAB = 64  # events of one tab that it has not fetched the end of
+BUSY = 128  # events in Gradio's queue beyond which a tab may have only so many
+A_TAB_WHEN_BUSY = 4  # more than the page itself ever has
 
 READ = re.compile(  # all that the page and Gradio's Python client get, but for a tab's events and uploads
     r"/|/config|/gradio_api/(info|app_id)|(/gradio_api)?/theme\.css|/favicon\.ico|/manifest\.json|/robots\.txt"
@@ -101,7 +103,7 @@ class Gate:
     def _admit(self, tab: str) -> None:
         if tab not in self._sessions and self._waiting() >= STRANGERS_WAITING:
             raise _RefusedError(503, "Too many people are at the door; try again in a minute.")
-        if self._pending(tab) >= A_TAB:
+        if self._pending(tab) >= (A_TAB if self._waiting() < BUSY else A_TAB_WHEN_BUSY):
             raise _RefusedError(429, "This page asks for more than it fetches; load it anew.")
 
 
@@ -143,6 +145,8 @@ async def _read(scope: Scope, receive: Receive) -> object:
             more = True
             while more:
                 message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise _RefusedError(400, "body: it broke off.", closes=True)
                 body += message.get("body", b"")
                 more = message.get("more_body", False)
                 if len(body) > LARGEST_JSON:

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
@@ -49,7 +49,7 @@ class Receiving:
             await file.close()
         except _TooLargeError:
             return _refused(413, f"That file is larger than {self._max_bytes >> 20} megabytes.")
-        except (MultiPartException, KeyError):
+        except (MultiPartException, KeyError, ClientDisconnect):
             return _refused(400, "files: one file in a multipart form is allowed.")
         finally:
             self._receiving -= Counter([key])

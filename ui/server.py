@@ -47,7 +47,7 @@ def gated(gateway: Gateway, max_upload_mb: int) -> Gate:
 def run(app: Gate, host: str, port: int, announce: Callable[[str], None]) -> None:
     """Serves until interrupted; tells ``announce`` its address once it listens."""
     bound = _bound(host, port)
-    name = "localhost" if host == "0.0.0.0" else host
+    name = "localhost" if host == "0.0.0.0" else f"[{host.strip('[]')}]" if ":" in host.strip("[]") else host
     config = uvicorn.Config(
         app,
         http=BoundedProtocol,
@@ -96,4 +96,4 @@ def _addresses(host: str, ports: list[int] | range) -> Iterator[tuple[str, int]]
             found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
         except OSError:
             return
-        yield str(found[0][4][0]), port
+        yield str(min(found, key=lambda one: one[0] != socket.AF_INET)[4][0]), port
