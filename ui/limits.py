@@ -9,7 +9,7 @@ CONNECTIONS = 512  # at once; below the usual 1024 open files of a process
 HEADER_BYTES = 32 << 10
 HEADER_S = 10.0  # from the connection, or the end of the answer before, to the end of a request's header
 BODY_S = 120.0  # from there to the end of its body: ten megabytes at 0.7 Mbit/s
-STALL_S = 30.0  # of an answer that nobody reads
+STALL_S = 30.0  # of an answer of which nothing is read
 
 
 class BoundedProtocol(H11Protocol):
@@ -21,6 +21,7 @@ class BoundedProtocol(H11Protocol):
 
     _timer: asyncio.TimerHandle | None = None
     _stall: asyncio.TimerHandle | None = None
+    _unread = 0  # bytes
     _phase: object = None
     _since = 0.0
 
@@ -40,7 +41,8 @@ class BoundedProtocol(H11Protocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._stall = self.loop.call_later(STALL_S, self.transport.abort)
+        self._unread = self.transport.get_write_buffer_size()
+        self._stall = self.loop.call_later(STALL_S, self._check_progress)
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -67,7 +69,22 @@ class BoundedProtocol(H11Protocol):
             self._timer.cancel()
         self._phase, self._since = phase, self.loop.time()
         limit_s = {h11.IDLE: HEADER_S, h11.SEND_BODY: BODY_S}.get(phase)
-        self._timer = None if limit_s is None else self.loop.call_later(limit_s, self.transport.abort)
+        self._timer = None if limit_s is None else self.loop.call_later(limit_s, self._break_off)
+
+    def _break_off(self) -> None:
+        """Closes the connection; an answer that is still being read is read to its end."""
+        if self.transport.get_write_buffer_size():
+            self.transport.close()
+        else:
+            self.transport.abort()
+
+    def _check_progress(self) -> None:
+        unread = self.transport.get_write_buffer_size()
+        if unread >= self._unread:
+            self.transport.abort()
+        else:
+            self._unread = unread
+            self._stall = self.loop.call_later(STALL_S, self._check_progress)
 
     def _make_room(self) -> None:
         others = [other for other in self.connections if isinstance(other, BoundedProtocol) and other.sending]

@@ -1,5 +1,6 @@
 """Who sends slowly, too much, or on too many connections is broken off with; everybody else is served."""
 
+import asyncio
 import socket
 import threading
 import time
@@ -22,6 +23,11 @@ async def length(request: Request) -> Response:
     return PlainTextResponse(str(len(await request.body())))
 
 
+async def slow(request: Request) -> Response:
+    await asyncio.sleep(1)
+    return await length(request)
+
+
 async def much(_: Request) -> Response:
     return Response(b"x" * (64 << 20))
 
@@ -32,7 +38,13 @@ def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     for name in ("HEADER_S", "BODY_S", "STALL_S"):
         monkeypatch.setattr(limits, name, 0.5)
     monkeypatch.setattr(limits, "CONNECTIONS", 20)
-    app = Starlette(routes=[Route("/", length, methods=["GET", "POST"]), Route("/much", much)])
+    app = Starlette(
+        routes=[
+            Route("/", length, methods=["GET", "POST"]),
+            Route("/slow", slow, methods=["POST"]),
+            Route("/much", much),
+        ]
+    )
     config = uvicorn.Config(
         app,
         port=0,
@@ -93,7 +105,30 @@ def test_who_sends_slowly_is_broken_off_with(port: int, start: bytes, drip: byte
     assert served(port)
 
 
-def test_an_answer_that_nobody_reads_is_broken_off(port: int) -> None:
+def test_who_takes_longer_over_a_body_than_over_a_header_is_served(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "BODY_S", 5.0)
+    connection = connected(port)
+    connection.sendall(b"POST /slow HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: 10\r\n\r\n")
+    for _ in range(10):  # and so is who waits for an answer
+        time.sleep(0.1)
+        connection.sendall(b"x")
+    assert connection.makefile("rb").read().endswith(b"10")
+
+
+def test_an_answer_that_is_read_slowly_is_read_to_its_end(port: int) -> None:
+    connection = connected(port)
+    connection.sendall(b"GET /much HTTP/1.1\r\nhost: a\r\n\r\n")
+    got, piece, began = 0, b"x", time.monotonic()
+    while piece:
+        time.sleep(0.06)
+        piece = connection.recv(1 << 20)
+        got += len(piece)
+    assert got > 64 << 20
+    assert time.monotonic() - began > 3 * limits.STALL_S
+
+
+def test_an_answer_that_nobody_reads_is_broken_off(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "HEADER_S", 30.0)
     connection = connected(port)
     connection.sendall(b"GET /much HTTP/1.1\r\nhost: a\r\n\r\n")
     time.sleep(1.5)
@@ -113,7 +148,8 @@ def test_a_header_is_small(port: int) -> None:
     assert served(port)
 
 
-def test_slow_connections_make_room_for_who_sends_at_once(port: int) -> None:
+def test_slow_connections_make_room_for_who_sends_at_once(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "HEADER_S", 30.0)
     slow = [connected(port) for _ in range(100)]
     assert all(served(port) for _ in range(5))
     for connection in slow[:50]:  # the oldest went first
