@@ -5,6 +5,7 @@ what holds where the bound does not.
 """
 
 import json
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -20,12 +21,15 @@ from tests.serve.artefacts import LLAVA, lora_manifest, publish_lora
 from tests.serve.live import LiveGateway
 
 WORDS = (2, 7)  # positions in the prompt of the question; 0 begins it
+LEAVES = (
+    8  # blocks of the cache at once: a probe of the base, which writes over two of them, leaves the others as they are
+)
 
 
-def prompt_tokens() -> list[int]:
+def prompt_tokens(question: str) -> list[int]:
     """The question as the engine reads it."""
     tokenizer = AutoTokenizer.from_pretrained(LLAVA)
-    said = [{"role": "user", "content": [{"type": "text", "text": QUESTION}]}]
+    said = [{"role": "user", "content": [{"type": "text", "text": question}]}]
     template = of_base(LLAVA, base_id(LLAVA, "nf4"), LLAVA).prompt_template
     text = tokenizer.apply_chat_template(said, chat_template=template, add_generation_prompt=True, tokenize=False)
     return list(tokenizer(text, add_special_tokens=False).input_ids)
@@ -33,7 +37,7 @@ def prompt_tokens() -> list[int]:
 
 @pytest.fixture(scope="module")
 def tokens() -> list[int]:
-    return prompt_tokens()
+    return prompt_tokens(QUESTION)
 
 
 def publish_overflowing(store: Store, client: str, tokens: list[int], word: int) -> str:
@@ -80,6 +84,24 @@ def test_it_is_noticed_and_reaches_nobody_else(
     assert {
         process.pid for process in gateway.engine_processes()
     } == engine  # and the engine was not started anew for it
+
+
+def test_what_it_leaves_in_the_attention_cache_is_nobodys(gateway: LiveGateway, sound: str) -> None:
+    """Its prompts are longer than the bystanders', who get its blocks next and write over their beginnings."""
+    long = " ".join([QUESTION] * 5)
+    bad = publish_overflowing(gateway.store, "mal", prompt_tokens(long), WORDS[-1])
+    with gateway.http() as http:
+        http.post("/v1/admin/reload")
+        gateway.wait_for("mal", bad)
+        with bystanders(gateway, "ann", "bob") as heard:
+            question = asked("mal") | {"messages": [{"role": "user", "content": long}]}
+            answer = http.post("/v1/chat/completions", json=question | {"n": LEAVES, "temperature": 1})
+            right = heard.right
+            while not heard.wrong and heard.right < right + 2 * LEAVES:
+                time.sleep(0.05)
+        assert "not finite" in answer.json()["error"]["message"]
+        assert heard.wrong == []
+        gateway.wait_for("mal", sound)
 
 
 def http_json(gateway: LiveGateway, path: str) -> dict[str, object]:
