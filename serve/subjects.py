@@ -1,10 +1,10 @@
 """What answers: a client's version, or the base; the little that serving needs to know of it."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from adapters_store.llava import chat_template
 from adapters_store.manifest import ImageTransform
 from adapters_store.personal.connector import CONNECTOR
 from adapters_store.store import Artefact
@@ -64,16 +64,5 @@ def of_base(base: Path, base_id: str, zero_adapter: Path) -> Subject:
         folder=zero_adapter,
         base_id=base_id,
         image_transform=of_llava(base),
-        prompt_template=_chat_template(base),
+        prompt_template=chat_template(base),
     )
-
-
-def _chat_template(base: Path) -> str:
-    for name, field in (("chat_template.jinja", None), ("chat_template.json", "chat_template"),
-                        ("tokenizer_config.json", "chat_template")):  # fmt: skip
-        path = base / name
-        if path.exists():
-            found = path.read_text() if field is None else json.loads(path.read_text()).get(field)
-            if found:
-                return str(found)
-    raise ValueError(f"base {str(base)!r} has no chat template (chat_template.jinja or tokenizer_config.json)")

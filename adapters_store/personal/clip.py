@@ -51,6 +51,12 @@ def load_clip(name: str | Path, pretrained: str | None = None, device: str | tor
     import open_clip  # slow to import, and not everybody who names a Clip loads one
 
     identifier = f"local-dir:{name}" if Path(name).is_dir() else str(name)
-    model = open_clip.create_model(identifier, pretrained=pretrained, precision="fp32", device=device)
+    try:
+        model = open_clip.create_model(identifier, pretrained=pretrained, precision="fp32", device=device)
+    except RuntimeError as error:  # of load_state_dict, which is strict
+        reason = " ".join(str(error).split())
+        raise ValueError(
+            f"base {str(name)!r} has other weights than its configuration asks for: {reason:.300}"
+        ) from error
     model.eval().requires_grad_(False)
     return Clip(model, open_clip.get_tokenizer(identifier), of_open_clip(model.visual.preprocess_cfg))

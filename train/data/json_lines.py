@@ -21,8 +21,8 @@ def read_json_lines(path: Path, faults: list[str]) -> Iterator[tuple[int, dict[s
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        faults.append(f"{path}, line {line} is not UTF-8, but Latin-1 perhaps: save it as UTF-8")
+        at = data.count(b"\n", 0, error.start) + 1
+        faults.append(f"{path}, line {at} is not UTF-8, but Latin-1 perhaps: save it as UTF-8")
         return
     for number, line in enumerate(text.split("\n"), 1):  # splitlines would split at U+2028, too, which JSON may hold
         if not line.strip():
