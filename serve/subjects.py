@@ -3,9 +3,9 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from adapters_store.manifest import ImageTransform
+from adapters_store.manifest import Family, ImageTransform
 from adapters_store.personal.connector import CONNECTOR
 from adapters_store.store import Artefact
 
@@ -18,7 +18,7 @@ class Subject:
 
     client: str
     version: str
-    family: Literal["mllm", "clip"]
+    family: Family
     folder: Path
     base_id: str
     image_transform: ImageTransform
