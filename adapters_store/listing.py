@@ -12,7 +12,8 @@ from adapters_store.store import Artefact, Store, StoreError
 def client_rows(store: Store, client: str) -> list[dict[str, Any]]:
     """The lines of ``list`` for a client: for each family what answers, and what there is besides."""
     try:
-        return [live_row(store, client, family) for family in store.families(client) or [None]]
+        families: list[Family | None] = [*store.families(client)]
+        return [live_row(store, client, family) for family in families or [None]]
     except StoreError as error:
         return [live_row(store, client, None) | {"problem": str(error)}]
 
