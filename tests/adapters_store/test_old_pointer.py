@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from adapters_store.mirror import pull, push
+from adapters_store.old_pointer import UNREADABLE
 from adapters_store.store import Live, Store, StoreError
 from tests.adapters_store.damage import BYTES, SPECIAL, in_time, said
 from tests.adapters_store.killed_writer import killed_at
@@ -66,6 +67,25 @@ def test_no_moment_of_taking_it_apart_loses_a_pointer(store: Store) -> None:
         assert store.live("amy", "clip").version in sorting
     assert touch > 5
     assert store.live("amy", "clip") == Live(version=sorting[1], previous=[sorting[0]])
+
+
+def test_what_has_a_file_of_its_own_does_not_heed_it(store: Store) -> None:
+    """Two such files are what a writer leaves that was killed before the old one was gone."""
+    first, second, sorting = chats(store, 1.0), chats(store, 2.0), sorts(store, 1.0, activate=False)
+    (store.root / "amy" / "live.json").write_text(json.dumps({"version": sorting, "previous": [first]}))
+    expected = Live(version=second, previous=[first])
+    assert (store.live("amy", "mllm"), store.live("amy", "clip")) == (expected, Live(version=sorting))
+    store.activate("amy", sorting)
+    assert (store.live("amy", "mllm"), store.live("amy", "clip")) == (expected, Live(version=sorting))
+
+
+def test_it_is_not_searched_for_ever(store: Store) -> None:
+    chatting, sorting = chats(store, 1.0, activate=False), sorts(store, 1.0, activate=False)
+    gone = [f"{number:016x}" for number in range(UNREADABLE + 1)]
+    old(store.root, sorting, chatting, *gone[1:])
+    assert store.families("amy") == ["mllm", "clip"]
+    old(store.root, sorting, chatting, *gone)
+    assert store.families("amy") == ["clip"]
 
 
 def test_a_version_whose_family_cannot_be_read_is_of_what_it_replaced(store: Store) -> None:
