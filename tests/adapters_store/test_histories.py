@@ -1,5 +1,6 @@
 """Any history of publishing, switching, going back and cleaning up leaves a store as a plain list would have it."""
 
+import itertools
 import shutil
 import tempfile
 from pathlib import Path
@@ -57,7 +58,7 @@ class Histories(RuleBasedStateMachine):
     def gc(self, keep: int) -> None:
         removed = {name.removeprefix("amy@") for name in self.store.gc(keep)}
         self.stacks = {family: stack[max(0, len(stack) - 1 - keep) :] for family, stack in self.stacks.items()}
-        kept = {*sum(self.stacks.values(), []), *self.versions[max(0, len(self.versions) - keep) :]}
+        kept = {*itertools.chain(*self.stacks.values()), *self.versions[max(0, len(self.versions) - keep) :]}
         assert removed == set(self.versions) - kept
         self.versions = [version for version in self.versions if version in kept]
 
