@@ -18,6 +18,7 @@ from serve.clients import describe
 from serve.disconnects import Disconnects
 from serve.errors import GatewayError, not_opened
 from serve.gateway import Gateway
+from serve.images import Sent
 from serve.metrics import Observed
 from serve.reading import read_classification, read_json
 from serve.refusals import install_handlers
@@ -97,9 +98,9 @@ async def _classified(
         classifier = gateway.classifier
         transform = classifier.transform(subject, zero_shot=asked.classes is not None)
         if file is None:
-            [picture] = await gateway.decoder.of_urls(owner, [(asked.image, "image")], transform)
+            [picture] = await gateway.decoder.of_urls(owner, [Sent(asked.image, "image", asked.window)], transform)
         else:
-            picture = await gateway.decoder.of_file(owner, file, transform, "image")
+            picture = await gateway.decoder.of_file(owner, file, transform, "image", asked.window)
         asked = asked.model_copy(update={"image": ""})
     async with gateway.admission.answers(owner, subject.client):
         if asked.classes is None:

@@ -3,11 +3,11 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from adapters_store.manifest import Family, ImageTransform
 from adapters_store.personal.connector import CONNECTOR
 from adapters_store.store import Artefact
+from adapters_store.transforms import of_llava
 
 BASE = "base"  # the model name of the base without an adapter
 
@@ -62,7 +62,7 @@ def of_base(base: Path, base_id: str, zero_adapter: Path) -> Subject:
         family="mllm",
         folder=zero_adapter,
         base_id=base_id,
-        image_transform=_image_transform(base),
+        image_transform=of_llava(base),
         prompt_template=_chat_template(base),
     )
 
@@ -76,25 +76,3 @@ def _chat_template(base: Path) -> str:
             if found:
                 return str(found)
     raise ValueError(f"base {str(base)!r} has no chat template (chat_template.jinja or tokenizer_config.json)")
-
-
-def _image_transform(base: Path) -> ImageTransform:
-    side = json.loads((base / "config.json").read_text())["vision_config"]["image_size"]
-    processor = _image_processor(base)
-    return ImageTransform(
-        size=side,
-        mean=processor["image_mean"],
-        std=processor["image_std"],
-        interpolation="bilinear" if processor.get("resample", 3) == 2 else "bicubic",  # Pillow's numbers
-    )
-
-
-def _image_processor(base: Path) -> dict[str, Any]:
-    for name in ("preprocessor_config.json", "processor_config.json"):
-        path = base / name
-        if path.exists():
-            config = json.loads(path.read_text())
-            found: dict[str, Any] = config.get("image_processor", config)
-            if "image_mean" in found:
-                return found
-    raise ValueError(f"base {str(base)!r} has no image processor (preprocessor_config.json or processor_config.json)")

@@ -5,16 +5,22 @@
     {"image": "scan-1.png", "class": "fracture"}                                     to classify
 
 Image paths are relative to the client's folder. ``task`` may name what the question is about; results are shown by it.
+``"window": [centre, width]`` says what of a picture of greys is seen (adapters_store/pictures.py).
 """
 
 import json
-from collections.abc import Iterator
+import logging
+import math
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from adapters_store.paths import GLOBAL, check_client
-from train.data.examples import SPLITS, ClientData, Example, read_image
+from train.data.examples import SPLITS, ClientData, Example
 
+log = logging.getLogger(__name__)
+
+DARK = 16  # of 255: what 12 bits are of 16
 QUESTION_KEYS, CLASS_KEYS = {"image", "question", "answer"}, {"image", "class"}
 
 
@@ -51,7 +57,18 @@ def _client(folder: Path) -> ClientData:
         tuple(_example(folder, split, number, line, names) for number, line in enumerate(lines[split]))
         for split in SPLITS
     )
+    _warn_of_darkness(folder.name, (*train, *val, *test))
     return ClientData(folder.name, train, val, test, names, note=f"{len(train)} examples of {folder}")
+
+
+def _warn_of_darkness(client: str, examples: Sequence[Example]) -> None:
+    """Twelve bits in a file of sixteen, as many X-rays have them, are nearly black without a window."""
+    dark = [example.source for example in examples if example.image.max() <= DARK]  # which refuses a broken file, too
+    if dark:
+        log.warning(
+            '%s: %d pictures are nearly black, %s first; more than 8 bits may need a "window" in the line',
+            *(client, len(dark), dark[0]),
+        )
 
 
 def _lines(path: Path, *, needed: bool) -> Iterator[dict[str, Any]]:
@@ -67,18 +84,30 @@ def _lines(path: Path, *, needed: bool) -> Iterator[dict[str, Any]]:
             example = json.loads(line)
         except json.JSONDecodeError as error:
             raise ValueError(f"data.path: {path}, line {number} is not JSON ({error.msg})") from None
-        keys = example.keys() - {"task"} if isinstance(example, dict) else set()
-        if keys not in (QUESTION_KEYS, CLASS_KEYS) or not all(isinstance(value, str) for value in example.values()):
+        keys = example.keys() - {"task", "window"} if isinstance(example, dict) else set()
+        if keys not in (QUESTION_KEYS, CLASS_KEYS) or not all(isinstance(example[key], str) for key in keys):
             raise ValueError(
                 f"data.path: {path}, line {number} needs the texts image, question and answer, or image and class"
+            )
+        if not _is_window(example.get("window", [0, 1])):
+            raise ValueError(
+                f"data.path: {path}, line {number} has window {example['window']!r}; it is [centre, width], two numbers"
             )
         yield example
 
 
+def _is_window(found: Any) -> bool:
+    numbers = isinstance(found, list) and all(isinstance(number, int | float) for number in found)
+    return numbers and len(found) == 2 and all(map(math.isfinite, found)) and found[1] > 0
+
+
 def _example(folder: Path, split: str, number: int, line: dict[str, Any], names: tuple[str, ...]) -> Example:
     uid = f"{folder.name}-{split}-{number}"
-    image = folder / line["image"]
-    read_image(image)  # refuse a broken file now rather than in the middle of a run
+    image, window = folder / line["image"], None
+    if "window" in line:
+        centre, width = line["window"]
+        window = (float(centre), float(width))
+    style = folder.name
     if names:
-        return Example(image, "", line["class"], "classify", names.index(line["class"]), uid, folder.name)
-    return Example(image, line["question"], line["answer"], line.get("task", "question"), -1, uid, folder.name)
+        return Example(image, "", line["class"], "classify", names.index(line["class"]), uid, style, window)
+    return Example(image, line["question"], line["answer"], line.get("task", "question"), -1, uid, style, window)

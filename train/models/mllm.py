@@ -15,9 +15,10 @@ from pydantic import BaseModel
 from torch import Tensor
 
 from adapters_store.base import QUANTISED, base_id
-from adapters_store.manifest import BaseRef, ImageTransform
+from adapters_store.manifest import BaseRef
 from adapters_store.personal.connector import PARTS, Mlp
 from adapters_store.personal.images import to_pixels
+from adapters_store.transforms import of_llava
 from train.data import Example
 from train.models.feature_cache import FeatureCache
 
@@ -63,7 +64,7 @@ class Mllm:
         self.max_new_tokens = max_new_tokens
         self.device = torch.device(device)
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
-        self.image_transform = _image_transform(folder)
+        self.image_transform = of_llava(folder)
         self.adapted: PeftModel | None = None  # train/models/lora.py puts it there and swaps its tensors
         self.adapter_shape: BaseModel | None = None
         self.cache = FeatureCache(self.base.id, cache_mib, cache_folder, disk_mib=16 * cache_mib)
@@ -230,18 +231,6 @@ def load_llava(
             module.support_avx512bf16_for_cpu = False
     model.eval().requires_grad_(False)
     return model
-
-
-def _image_transform(folder: Path) -> ImageTransform:
-    from transformers import AutoImageProcessor
-
-    processor = AutoImageProcessor.from_pretrained(folder)
-    size = processor.size
-    return ImageTransform(
-        size=size.get("shortest_edge") or size["height"],
-        mean=tuple(processor.image_mean),
-        std=tuple(processor.image_std),
-    )
 
 
 def _chunks(items: list[Example], size: int) -> list[list[Example]]:

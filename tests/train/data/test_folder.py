@@ -53,6 +53,31 @@ def test_classes(tmp_path: Path) -> None:
     assert client.test[0].task == "classify"
 
 
+def test_a_window_shows_what_twelve_bits_hold_and_without_one_the_log_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path / "ward", "test", QUESTION)
+    ramp = np.arange(4096, dtype=np.uint16).reshape(64, 64)
+    Image.fromarray(ramp).save(tmp_path / "ward" / "x-ray.png")
+    line = {"image": "x-ray.png", **QUESTION}
+    write(tmp_path / "ward", "train", json.dumps(line), json.dumps(line | {"window": [2047.5, 4095]}))
+    (client,) = build(federation(tmp_path), 0)
+    assert [e.image.max() for e in client.train] == [16, 255]
+    assert len({e.digest for e in client.train}) == 2
+    assert [r.message for r in caplog.records if "nearly black" in r.message] == [
+        f"ward: 2 pictures are nearly black, {tmp_path}/ward/x-ray.png first; "
+        'more than 8 bits may need a "window" in the line'
+    ]
+
+
+@pytest.mark.parametrize("window", [[1], [1, 0], ["a", 2], "1,2", [1, float("nan")]])
+def test_what_is_no_window_is_named(tmp_path: Path, window: object) -> None:
+    write(tmp_path / "ward", "test", QUESTION)
+    write(tmp_path / "ward", "train", QUESTION | {"window": window})  # type: ignore[dict-item]
+    with pytest.raises(ValueError, match=r"train.jsonl, line 1 has window .*; it is \[centre, width\], two numbers"):
+        build(federation(tmp_path), 0)
+
+
 def test_path_and_name_need_each_other(tmp_path: Path) -> None:
     for wrong in ({"name": "folder"}, {"name": "scenes", "path": str(tmp_path)}):
         with pytest.raises(ValueError, match="need each other"):
