@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     AfterValidator,
@@ -22,6 +22,8 @@ from adapters_store.target_modules import TargetModules
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Hex16 = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+Family = Literal["mllm", "clip"]  # what a version answers: questions about pictures, or which class a picture is of
+FAMILIES: tuple[Family, ...] = get_args(Family)
 Name = Annotated[str, Field(min_length=1, max_length=limits.NAME_CHARS)]
 Mean = Annotated[float, Field(ge=-limits.MEAN, le=limits.MEAN)]
 Std = Annotated[float, Field(ge=limits.STD[0], le=limits.STD[1])]
@@ -94,7 +96,7 @@ class Manifest(_Frozen):
     schema_version: Literal[1] = 1
     client: Annotated[str, AfterValidator(check_client)]
     role: Literal["personal", "global"]
-    family: Literal["mllm", "clip"]
+    family: Family
     method: Name
     base: BaseRef
     files: Annotated[

@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from adapters_store.llava import chat_template
-from adapters_store.manifest import ImageTransform
+from adapters_store.manifest import Family, ImageTransform
 from adapters_store.personal.connector import CONNECTOR
 from adapters_store.store import Artefact
 from adapters_store.transforms import of_llava
@@ -19,7 +18,7 @@ class Subject:
 
     client: str
     version: str
-    family: Literal["mllm", "clip"]
+    family: Family
     folder: Path
     base_id: str
     image_transform: ImageTransform

@@ -293,7 +293,7 @@ def test_a_new_prompt_is_followed(app: TestClient, store: Store) -> None:
 
 
 def test_a_damaged_pointer_keeps_the_version_that_answers(app: TestClient, store: Store, tmp_path: Path) -> None:
-    pointer = store.root / "cat/live.json"
+    pointer = store.root / "cat/live-clip.json"
     sound = pointer.read_bytes()
     pointer.write_bytes(b"{")
     try:
