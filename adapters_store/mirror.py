@@ -20,6 +20,7 @@ from adapters_store.manifest import FAMILIES, Family
 from adapters_store.old_pointer import OLD
 from adapters_store.paths import CLIENT_ID, RESERVED, VERSION_ID
 from adapters_store.pointer import POINTERS, Live, client_lock, in_words, live_json, parse_live
+from adapters_store.pointers import check_family
 from adapters_store.reading import read_regular
 from adapters_store.remote import Mirror
 from adapters_store.report import REPORT, check_published, parse_report
@@ -206,8 +207,7 @@ def _take_pointer(store: Store, client: str, family: Family, live: Live) -> bool
     """True where the pointer changed. Rollback targets that are not here are left out of it."""
     with client_lock(store.root, client):
         present = set(store.versions(client))
-        store.verify(client, live.version)
-        store.pointers.check_family(client, family, live.version)
+        check_family(family, live.version, store.verify(client, live.version).manifest.family)
         live = Live(version=live.version, previous=[version for version in live.previous if version in present])
         with suppress(StoreError):  # a damaged pointer is repaired by pointing anew
             if store.live(client, family) == live:

@@ -1,6 +1,7 @@
 """A store's pointers as they are to be believed: each of the family it is named after, or of a store from before."""
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ from adapters_store.reading import listed
 from adapters_store.version_folder import read_artefact
 
 NAMES = frozenset({*POINTERS.values(), OLD})
+RETRY_S = 60.0  # a manifest that could not be read may be large and slow to refuse, and a gateway asks all the time
 
 
 class Pointers:
@@ -22,6 +24,7 @@ class Pointers:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._families: dict[tuple[str, str], Family] = {}  # a version's name is its content's: this never changes
+        self._unreadable: dict[tuple[str, str], tuple[float, str]] = {}  # until when, and why
 
     def families(self, client: str) -> list[Family]:
         """Those of which the client has a pointer, damaged or not; StoreError where an old pointer does not tell."""
@@ -38,7 +41,10 @@ class Pointers:
             data = read_pointer(self._root, client, POINTERS[family])
             if data is not None:
                 live = parse_live(data)
-                self.check_family(client, family, live.version)
+                found = family  # where it cannot be read: whoever reads the version will say so
+                with suppress(StoreError):
+                    found = self._family_of(client, live.version)
+                check_family(family, live.version, found)
                 return live
         return self._old(client).get(family)
 
@@ -61,25 +67,30 @@ class Pointers:
         """What an old pointer of these bytes, from here or from a mirror, says of each family."""
         return by_family(client, data, lambda version: self._family_of(client, version))
 
-    def check_family(self, client: str, family: Family, version: str) -> None:
-        """StoreError where a pointer of that family names a version of another. Where its manifest cannot be read,
-        whoever reads the version will say so.
-        """
-        found = family
-        with suppress(StoreError):
-            found = self._family_of(client, version)
-        if found != family:
-            raise StoreError(f"version: {version} is of family {found!r}")
-
     def _old(self, client: str) -> dict[Family, Live]:
         with _named(client, OLD):
             data = read_pointer(self._root, client, OLD)
             return {} if data is None else self.from_old(client, data)
 
     def _family_of(self, client: str, version: str) -> Family:
-        if (client, version) not in self._families:
-            self._families[client, version] = read_artefact(self._root, client, version).manifest.family
-        return self._families[client, version]
+        name, now = (client, version), time.monotonic()
+        if name in self._families:
+            return self._families[name]
+        self._unreadable = {name: noted for name, noted in self._unreadable.items() if noted[0] > now}
+        if name in self._unreadable:
+            raise StoreError(self._unreadable[name][1])
+        try:
+            found = self._families[name] = read_artefact(self._root, client, version).manifest.family
+        except StoreError as error:
+            self._unreadable[name] = now + RETRY_S, str(error)
+            raise
+        return found
+
+
+def check_family(family: Family, version: str, found: Family) -> None:
+    """StoreError where a pointer of that family names a version that was found to be of another."""
+    if found != family:
+        raise StoreError(f"version: {version} is of family {found!r}")
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from adapters_store.limits import PREVIOUS
 from adapters_store.manifest import Family, Manifest
 from adapters_store.paths import CLIENT_ID, RESERVED, VERSION_ID, check_client, check_version
 from adapters_store.pointer import Live, client_lock, in_words
-from adapters_store.pointers import NAMES, Pointers
+from adapters_store.pointers import NAMES, Pointers, check_family
 from adapters_store.reading import FILE, FOLDER, Entry, listed
 from adapters_store.report import REPORT, after_all, report_json
 from adapters_store.version_folder import MANIFEST, Artefact, published, read_artefact, read_files
@@ -151,8 +151,7 @@ class Store:
                 raise StoreError(
                     f"client {client!r} has nothing to roll back to: no version was live before {live.version}"
                 )
-            self.verify(client, present[-1])
-            self.pointers.check_family(client, family, present[-1])
+            check_family(family, present[-1], self.verify(client, present[-1]).manifest.family)
             self.pointers.write(client, family, Live(version=present[-1], previous=present[:-1]))
             return present[-1]
 

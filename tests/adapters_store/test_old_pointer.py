@@ -2,10 +2,12 @@
 
 import json
 import logging
+import time
 from pathlib import Path
 
 import pytest
 
+from adapters_store import pointers
 from adapters_store.mirror import pull, push
 from adapters_store.old_pointer import UNREADABLE
 from adapters_store.store import Live, Store, StoreError
@@ -97,6 +99,23 @@ def test_a_version_whose_family_cannot_be_read_is_of_what_it_replaced(store: Sto
     (store.root / "amy" / second / "manifest.json").write_bytes(b"{")
     with pytest.raises(StoreError, match=rf"live\.json of client 'amy' is damaged \(amy@{third}: manifest.json"):
         Store(store.root).live("amy", "mllm")
+
+
+def test_a_manifest_that_cannot_be_read_is_not_read_all_the_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    version = chats(store, 1.0, activate=False)
+    old(store.root, version)
+    manifest = store.root / "amy" / version / "manifest.json"
+    sound = manifest.read_bytes()
+    manifest.write_bytes(b"{")
+    monkeypatch.setattr(pointers, "RETRY_S", 0.2)
+    with pytest.raises(StoreError, match="is damaged"):
+        store.live("amy")
+    manifest.write_bytes(sound)
+    with pytest.raises(StoreError, match="is damaged"):
+        store.live("amy")
+    assert Store(store.root).live("amy") == Live(version=version)
+    time.sleep(0.2)
+    assert store.live("amy") == Live(version=version)
 
 
 def test_a_canary_in_it_is_ignored_and_that_is_said_once(store: Store, caplog: pytest.LogCaptureFixture) -> None:
