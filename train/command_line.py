@@ -13,12 +13,9 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from train.config import RunConfig
+from train.errors import ConfigError
 
 RUN_OPTIONS = ("config", "out", "resume")  # about the run, not part of its configuration
-
-
-class ConfigError(Exception):
-    """One sentence: the field, what was found, what is allowed."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -34,15 +31,40 @@ def parse(argv: Sequence[str]) -> tuple[RunConfig, argparse.Namespace]:
         raise ConfigError(_unknown(unknown[0].split("=")[0].lstrip("-"), "option"))
     given = {name: text for name, text in vars(options).items() if text is not None and name not in RUN_OPTIONS}
     if options.resume is not None:
-        if given or options.config or options.out:
-            raise ConfigError("--resume: goes on with the run's own configuration; no other option is allowed with it")
-        return _validated(_read(Path(options.resume) / "config.json", "--resume")), options
+        return _resumed(options, given), options
     if options.config is None:
         raise ConfigError("--config: missing; give a YAML file such as train/configs/fedit_scenes.yaml")
     values = _read(Path(options.config), "--config")
     for name, text in given.items():
         _set(values, name.split("."), yaml.safe_load(text))
     return _validated(values), options
+
+
+def _resumed(options: argparse.Namespace, given: dict[str, str]) -> RunConfig:
+    """The run's own configuration; with more rounds where that is asked."""
+    if options.config or options.out or given.keys() - {"federation.rounds"}:
+        raise ConfigError(
+            "--resume: goes on with the run's own configuration; only --federation.rounds may be given with it"
+        )
+    values = _read(Path(options.resume) / "config.json", "--resume")
+    config = _validated(values)
+    if "federation.rounds" not in given:
+        return config
+    before = config.federation.rounds
+    _set(values, ["federation", "rounds"], yaml.safe_load(given["federation.rounds"]))
+    config = _validated(values)
+    if config.federation.rounds < before:
+        found = config.federation.rounds
+        raise ConfigError(
+            f"federation.rounds: found {found}; the run in {options.resume} has {before}, or may get more"
+        )
+    if config.federation.rounds > before and config.privacy.dp and config.privacy.dp.target_epsilon is not None:
+        rounds = "1 round" if before == 1 else f"{before} rounds"
+        raise ConfigError(
+            f"privacy.dp.target_epsilon: its noise was chosen for {rounds}, so the run in {options.resume} cannot get "
+            "more; start another"
+        )
+    return config
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -9,7 +9,8 @@ ROOT = Path(__file__).resolve().parent.parent
 if sys.path and Path(sys.path[0]).resolve() == ROOT / "train":
     sys.path[0] = str(ROOT)  # run as a script: the packages are beside train/, not in it
 
-from train.command_line import ConfigError, parse  # noqa: E402
+from train.command_line import parse  # noqa: E402
+from train.errors import ConfigError, RunError  # noqa: E402
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # spinning threads starve the other processes of this machine
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
@@ -23,13 +24,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         config, options = parse(arguments)
         # what loads torch comes after the arguments are known to be good
         from train.run import start
-        from train.setup import RunError
 
-        try:
-            start(config, options)
-        except RunError as error:
-            raise ConfigError(str(error)) from error
-    except ConfigError as error:
+        start(config, options)
+    except (ConfigError, RunError) as error:
         print(f"train/fed.py: {error}", file=sys.stderr)
         return 2
     return 0

@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from tests.train.small import CLIP
-from train.command_line import ConfigError, parse
+from train.command_line import parse
+from train.errors import ConfigError
 from train.fed import main
 
 
@@ -96,7 +97,7 @@ def test_nothing_to_resume(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
 
 
 def test_a_resumed_run_takes_no_other_option(path: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="--resume: goes on with the run's own configuration"):
+    with pytest.raises(ConfigError, match="--resume: goes on with the run's own configuration; only"):
         parse(["--resume", str(tmp_path), "--client.lr", "1"])
 
 
