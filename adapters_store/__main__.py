@@ -1,6 +1,7 @@
 """``python -m adapters_store``: look at the store, switch versions, clean up, and copy it to or from a mirror."""
 
 import argparse
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -63,6 +64,9 @@ def main(arguments: list[str] | None = None) -> int:
     except (StoreError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("error: interrupted", file=sys.stderr)
+        return 128 + signal.SIGINT
     return code
 
 

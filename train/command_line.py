@@ -34,9 +34,9 @@ def parse(argv: Sequence[str]) -> tuple[RunConfig, argparse.Namespace]:
         return _resumed(options, given), options
     if options.config is None:
         raise ConfigError("--config: missing; give a YAML file such as train/configs/fedit_scenes.yaml")
-    values = _read(Path(options.config), "--config")
+    values = read_yaml(Path(options.config), "--config")
     for name, text in given.items():
-        _set(values, name.split("."), yaml.safe_load(text))
+        _set(values, name, _value(name, text))
     return _validated(values), options
 
 
@@ -46,12 +46,12 @@ def _resumed(options: argparse.Namespace, given: dict[str, str]) -> RunConfig:
         raise ConfigError(
             "--resume: goes on with the run's own configuration; only --federation.rounds may be given with it"
         )
-    values = _read(Path(options.resume) / "config.json", "--resume")
+    values = read_yaml(Path(options.resume) / "config.json", "--resume")
     config = _validated(values)
     if "federation.rounds" not in given:
         return config
     before = config.federation.rounds
-    _set(values, ["federation", "rounds"], yaml.safe_load(given["federation.rounds"]))
+    _set(values, "federation.rounds", _value("federation.rounds", given["federation.rounds"]))
     config = _validated(values)
     if config.federation.rounds < before:
         found = config.federation.rounds
@@ -124,11 +124,14 @@ def _help(field: FieldInfo) -> str:
     return text.replace("%", "%%")
 
 
-def _read(path: Path, option: str) -> dict[str, Any]:
+def read_yaml(path: Path, option: str) -> dict[str, Any]:
+    """The sections of a configuration file that ``option`` named. Raises ConfigError."""
     try:
-        values = yaml.safe_load(path.read_text())
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{option}: {path} cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{option}: {path} is not a text in UTF-8") from None
     except yaml.YAMLError as error:
         raise ConfigError(f"{option}: {path} is not YAML ({' '.join(str(error).split())})") from None
     if not isinstance(values, dict):
@@ -136,12 +139,27 @@ def _read(path: Path, option: str) -> dict[str, Any]:
     return values
 
 
-def _set(values: dict[str, Any], path: list[str], value: Any) -> None:
-    for part in path[:-1]:
-        if values.get(part) is None:  # missing, or a section that the file switches off
+def _value(name: str, text: str) -> Any:
+    """What an option's text says."""
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise ConfigError(f"{name}: {text!r} is not YAML") from None
+
+
+def _set(values: dict[str, Any], name: str, value: Any) -> None:
+    """Puts it in its section, which is made where it is missing or the file switches it off."""
+    *path, last = name.split(".")
+    for i, part in enumerate(path):
+        if values.get(part) is None:
             values[part] = {}
         values = values[part]
-    values[path[-1]] = value
+        if not isinstance(values, dict):
+            section = ".".join(path[: i + 1])
+            raise ConfigError(
+                f"{section}: found {values!r}; a section of fields is needed, as {section}: {{{last}: …}}"
+            )
+    values[last] = value
 
 
 def _validated(values: dict[str, Any]) -> RunConfig:

@@ -18,7 +18,8 @@ from train.checkpoint import Checkpoints
 from train.client import Site
 from train.config import RunConfig
 from train.data import build
-from train.errors import RunError
+from train.errors import INTERRUPTED, RunError, in_words
+from train.fit import check_clients
 from train.log import RunLog, read_metrics
 from train.methods import build_method
 from train.methods.base import ClientInfo, Method
@@ -41,10 +42,19 @@ def start(config: RunConfig, options: argparse.Namespace) -> None:
     try:
         with run_lock(folder, options.resume is not None, accelerator):
             Run(config, folder, accelerator).play()
-    except (RoundError, StoreError, ValueError, FileNotFoundError) as error:
+    except (RoundError, StoreError, ValueError) as error:
         raise RunError(str(error)) from error
+    except OSError as error:
+        raise RunError(in_words(error) + _go_on(folder)) from error
+    except KeyboardInterrupt as error:
+        raise RunError("interrupted" + _go_on(folder), INTERRUPTED) from error
     finally:
         accelerator.end_training()
+
+
+def _go_on(folder: Path) -> str:
+    """How, where there is something to go on with."""
+    return f"; go on with --resume {folder}" if (folder / "config.json").exists() else ""
 
 
 class Run:
@@ -56,6 +66,7 @@ class Run:
         self.method = build_method(config.method)
         self.clients = {client.id: client for client in build(config.data, config.seed)}
         self.infos = {c.id: ClientInfo.of(c) for c in self.clients.values()}
+        check_clients(config, self.method.family, list(self.clients.values()))
         self.model = load_resident(config, self.method.family, accelerator.device)
         self.mechanism = mechanism_of(config, self.method, list(self.infos.values()), folder)
         if accelerator.is_main_process:

@@ -6,7 +6,6 @@ import importlib.util
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -16,6 +15,7 @@ from adapters_store.files import close_to_others, make_folder
 from train.checkpoint import Checkpoints
 from train.config import RunConfig
 from train.errors import RunError
+from train.results import write_json
 
 PATIENCE = datetime.timedelta(days=1)  # how long a process waits for the others; accelerate says 30 minutes
 
@@ -63,7 +63,7 @@ def claim_folder(folder: Path, config: RunConfig) -> None:
     if (folder / "config.json").exists():
         return
     federation = config.federation.model_copy(update={"threads": torch.get_num_threads()})
-    _write_config(folder, config.model_copy(update={"federation": federation}).model_dump(mode="json"))
+    write_json(folder / "config.json", config.model_copy(update={"federation": federation}).model_dump(mode="json"))
 
 
 def extend(folder: Path, rounds: int) -> None:
@@ -76,10 +76,4 @@ def extend(folder: Path, rounds: int) -> None:
         for federation in (folder, folder / "local"):
             Checkpoints(federation / "checkpoints").forget_after(before)
         resolved["federation"]["rounds"] = rounds
-        _write_config(folder, resolved)
-
-
-def _write_config(folder: Path, resolved: dict[str, Any]) -> None:
-    partial = folder / "config.json.partial"
-    partial.write_text(json.dumps(resolved, indent=2) + "\n")
-    partial.rename(folder / "config.json")
+        write_json(folder / "config.json", resolved)

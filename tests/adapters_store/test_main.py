@@ -88,6 +88,8 @@ def test_one_damaged_client_leaves_the_others_listed_and_verified(
         (["activate", "amy", "0" * 16], "there is no such version"),
         (["gc", "--keep", "-1"], "keep is -1"),
         (["pull", "nowhere://x"], "cannot be opened"),
+        (["pull", "file:///nowhere/at/all"], "mirror 'file:///nowhere/at/all' holds nothing"),
+        (["push", "hf://datasets/nobody/nothing"], "mirror hf://datasets/nobody/nothing fails at "),
     ],
 )
 def test_a_refusal_is_one_sentence_and_exit_code_1(
