@@ -32,6 +32,8 @@ def _main(arguments: Sequence[str]) -> int:
 
     try:
         config, options = parse(arguments)
+        for note in options.notes:
+            _say(note)
         from train.run import start  # what loads torch comes after the arguments are known to be good
 
         start(config, options)
