@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from adapters_store.listing import client_row, details, print_json, print_rows, print_tree, version_row
+from adapters_store.listing import client_rows, details, live_row, print_json, print_rows, print_tree, version_row
+from adapters_store.manifest import FAMILIES
 from adapters_store.paths import default_store, resolve
 from adapters_store.store import Store, StoreError
 
@@ -31,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
         added.set_defaults(run=run)
         return added
 
-    command("list", _list, "every client and the version that answers for it")
+    command("list", _list, "every client and the versions that answer for it, one a family")
     show = command("show", _show, "a client's versions, or one version's manifest and report")
     show.add_argument("client")
     show.add_argument("version", nargs="?")
@@ -42,14 +43,16 @@ def parser() -> argparse.ArgumentParser:
     verify.add_argument("version", nargs="?")
     verify.add_argument("--base-id", metavar="HEX", help="refuse versions trained over another base")
     verify.add_argument("--max-rank", type=int, metavar="R", help="refuse versions of a larger rank")
-    activate = command("activate", _activate, "let a version answer for its client")
+    activate = command("activate", _activate, "let a version answer for its client, in its family")
     activate.add_argument("client")
     activate.add_argument("version")
     activate.add_argument(
-        "--canary", type=int, metavar="PERCENT", help="only for that share of conversations; 0 ends it"
+        "--canary", type=int, metavar="PERCENT", help="refused: no gateway gives a version a share of conversations yet"
     )
-    command("rollback", _rollback, "go back to the version that answered before").add_argument("client")
-    gc = command("gc", _gc, "delete old versions; never the live one, the canary, or the targets kept")
+    rollback = command("rollback", _rollback, "go back to the version that answered before")
+    rollback.add_argument("client")
+    rollback.add_argument("--family", choices=FAMILIES, help="needed where a client has live versions of both")
+    gc = command("gc", _gc, "delete old versions; never a live one, or the targets kept")
     gc.add_argument("--keep", type=int, default=2, help="rollback targets and newest versions to keep (default 2)")
     command("push", _push, "copy the store to a mirror (any fsspec URL; one writer)").add_argument("url")
     command("pull", _pull, "copy a mirror's versions and pointers into the store").add_argument("url")
@@ -71,7 +74,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _list(store: Store, given: argparse.Namespace) -> int:
-    rows = [client_row(store, client) for client in store.clients()]
+    rows = [row for client in store.clients() for row in client_rows(store, client)]
     print_json(rows) if given.json else print_rows(rows, f"the store {store.root} is empty")
     return 0
 
@@ -115,20 +118,18 @@ def _verified(store: Store, client: str, version: str, given: argparse.Namespace
 
 
 def _activate(store: Store, given: argparse.Namespace) -> int:
-    if given.canary is None:
-        store.activate(given.client, given.version)
-    else:
-        store.set_canary(given.client, given.version if given.canary else None, given.canary)
-    return _now(store, given)
+    if given.canary is not None:
+        store.set_canary(given.client, given.version, given.canary)
+    store.activate(given.client, given.version)
+    return _now(store, given, given.version)
 
 
 def _rollback(store: Store, given: argparse.Namespace) -> int:
-    store.rollback(given.client)
-    return _now(store, given)
+    return _now(store, given, store.rollback(given.client, given.family))
 
 
-def _now(store: Store, given: argparse.Namespace) -> int:
-    row = client_row(store, given.client)
+def _now(store: Store, given: argparse.Namespace, version: str) -> int:
+    row = live_row(store, given.client, store.artefact(given.client, version).manifest.family)
     print_json(row) if given.json else print_rows([row], "")
     return 0
 

@@ -86,10 +86,15 @@ def export_base(folder: Path, out_root: Path, quantization: Quantization, dtype:
 
     The weights are cast to ``dtype`` before they are quantised, as a trainer that loads the base in ``dtype`` does, so
     the result equals its dequantised weights bit for bit (quantisation on the CPU). The folder appears by one rename.
+    ValueError where there is nothing to quantise.
     """
     target = out_root / f"{base_id(folder, quantization)}-{dtype}"
     if target.is_dir():
         return target
+    if quantization is not None and not any(map(QUANTISED.search, tensor_names(folder))):
+        raise ValueError(
+            f"base {str(folder)!r} has no tensor to quantise: none is a linear of a language_model's layers"
+        )
     out_root.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=out_root))
     try:
@@ -112,6 +117,15 @@ def as_trained(name: str, weight: torch.Tensor, quantization: Quantization, dtyp
 
     packed, state = functional.quantize_4bit(weight, blocksize=64, compress_statistics=True, quant_type="nf4")
     return functional.dequantize_4bit(packed, state)
+
+
+def tensor_names(folder: Path) -> list[str]:
+    """Of all tensors in the folder's safetensors files."""
+    names: list[str] = []
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, framework="pt") as shard:
+            names += shard.keys()
+    return names
 
 
 def _parts(folder: Path) -> list[Path]:

@@ -5,30 +5,37 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from adapters_store.manifest import Family
 from adapters_store.store import Artefact, Store, StoreError
 
 
-def client_row(store: Store, client: str) -> dict[str, Any]:
-    """One line of ``list``: the client, what answers for it, and what there is besides."""
-    row: dict[str, Any] = {"client": client, "live": None, "versions": None}
+def client_rows(store: Store, client: str) -> list[dict[str, Any]]:
+    """The lines of ``list`` for a client: for each family what answers, and what there is besides."""
+    try:
+        families: list[Family | None] = [*store.families(client)]
+        return [live_row(store, client, family) for family in families or [None]]
+    except StoreError as error:
+        return [live_row(store, client, None) | {"problem": str(error)}]
+
+
+def live_row(store: Store, client: str, family: Family | None) -> dict[str, Any]:
+    """What answers for a client in that family; None: nothing does in any."""
+    row: dict[str, Any] = {"client": client, "live": None, "versions": None, "family": family}
     try:
         row["versions"] = len(store.versions(client))
-        live = store.live(client)
-        if live is None:
-            return row
-        row |= {"live": live.version, "canary": live.canary, "canary_percent": live.canary_percent}
-        row["rollback_to"] = live.previous[-1] if live.previous else None
-        artefact = store.artefact(client, live.version)
+        live = None if family is None else store.live(client, family)
+        if live is not None:
+            row |= {"live": live.version, "rollback_to": live.previous[-1] if live.previous else None}
+            row |= summary(store.artefact(client, live.version))
     except StoreError as error:
-        return row | {"problem": str(error)}
-    return row | summary(artefact)
+        row["problem"] = str(error)
+    return row
 
 
 def version_row(store: Store, client: str, version: str) -> dict[str, Any]:
     """One line of ``show CLIENT``: the version, whether it answers, what made it."""
-    live = store.live(client)
-    state = "live" if live and live.version == version else "canary" if live and live.canary == version else ""
-    row = {"version": version, "state": state}
+    pointers = [store.live(client, family) for family in store.families(client)]
+    row = {"version": version, "state": "live" if any(live and live.version == version for live in pointers) else ""}
     try:
         return row | summary(store.artefact(client, version))
     except StoreError as error:

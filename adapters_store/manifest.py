@@ -2,9 +2,18 @@
 
 import hashlib
 import json
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 from adapters_store import limits
 from adapters_store.errors import shown
@@ -13,6 +22,8 @@ from adapters_store.target_modules import TargetModules
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Hex16 = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+Family = Literal["mllm", "clip"]  # what a version answers: questions about pictures, or which class a picture is of
+FAMILIES: tuple[Family, ...] = get_args(Family)
 Name = Annotated[str, Field(min_length=1, max_length=limits.NAME_CHARS)]
 Mean = Annotated[float, Field(ge=-limits.MEAN, le=limits.MEAN)]
 Std = Annotated[float, Field(ge=limits.STD[0], le=limits.STD[1])]
@@ -39,12 +50,25 @@ class BaseRef(_Frozen):
 
 
 class ImageTransform(_Frozen):
-    """How an RGB uint8 image becomes the encoder's input: side in pixels, then /255, then (x - mean) / std."""
+    """How an RGB uint8 image becomes the encoder's input: side in pixels, then /255, then (x - mean) / std.
+
+    ``resize``: ``squash`` to a square; or the shorter side to ``size`` and a crop of the centre, which lies where
+    open_clip and torchvision (``shortest``) or Hugging Face's processors (``shortest_edge``) round it to.
+    """
 
     size: Annotated[int, Field(gt=0, le=limits.IMAGE_SIDE)]
     mean: tuple[Mean, Mean, Mean]
     std: tuple[Std, Std, Std]
     interpolation: Literal["bicubic", "bilinear"] = "bicubic"
+    resize: Literal["squash", "shortest", "shortest_edge"] = "squash"
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without ``resize`` where it squashes: versions from before there was another way keep their names."""
+        fields: dict[str, Any] = write(self)
+        if self.resize == "squash":
+            del fields["resize"]
+        return fields
 
 
 class Trust(_Frozen):
@@ -72,7 +96,7 @@ class Manifest(_Frozen):
     schema_version: Literal[1] = 1
     client: Annotated[str, AfterValidator(check_client)]
     role: Literal["personal", "global"]
-    family: Literal["mllm", "clip"]
+    family: Family
     method: Name
     base: BaseRef
     files: Annotated[

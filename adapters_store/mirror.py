@@ -1,6 +1,6 @@
 """A copy of the store behind any fsspec URL (``s3://…``, ``gs://…``, ``file://…``): one writer, any number of readers.
 
-Files go first, then the manifest that makes them a version, then the pointer, so that what it names is always there.
+Files go first, then the manifest that makes them a version, then the pointers, so that what they name is always there.
 A reader trusts nothing it fetches: nothing larger than a store holds is fetched at all, what does not hash to its
 manifest is refused, and the local pointer stays. Who may read a mirror is for its own file system or bucket to say.
 """
@@ -8,6 +8,7 @@ manifest is refused, and the local pointer stays. Who may read a mirror is for i
 import json
 import re
 import uuid
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -15,8 +16,10 @@ from adapters_store.bounded_json import parse_json
 from adapters_store.errors import StoreError
 from adapters_store.files import make_folder, staged, write_new
 from adapters_store.limits import MANIFEST_BYTES, POINTER_BYTES, REPORT_BYTES, WRITER_BYTES
+from adapters_store.manifest import FAMILIES, Family
+from adapters_store.old_pointer import OLD
 from adapters_store.paths import CLIENT_ID, RESERVED, VERSION_ID
-from adapters_store.pointer import POINTER, Live, client_lock, in_words, parse_live, write_live
+from adapters_store.pointer import POINTERS, Live, client_lock, in_words, live_json, parse_live
 from adapters_store.reading import read_regular
 from adapters_store.remote import Mirror
 from adapters_store.report import REPORT, check_published, parse_report
@@ -31,11 +34,21 @@ ID = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True)
 class Moved:
-    """What a push or a pull did: versions copied, clients whose pointer was set, and a sentence per refusal."""
+    """What a push or a pull did: versions copied, clients of whom a pointer was set, and a sentence per refusal."""
 
     copied: list[str] = field(default_factory=list)
     pointed: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
+
+    def point(self, client: str) -> None:
+        """Notes that a pointer of the client was set."""
+        if client not in self.pointed:
+            self.pointed.append(client)
+
+    def refuse(self, sentence: str) -> None:
+        """Notes a refusal; an old pointer is refused for both families in the same words."""
+        if sentence not in self.refused:
+            self.refused.append(sentence)
 
 
 def push(store: Store, url: str) -> Moved:
@@ -46,22 +59,29 @@ def push(store: Store, url: str) -> Moved:
         try:
             _push_client(store, mirror, client, moved)
         except StoreError as error:
-            moved.refused.append(str(error))
+            moved.refuse(str(error))
     return moved
 
 
 def _push_client(store: Store, mirror: Mirror, client: str, moved: Moved) -> None:
-    live = store.live(client)  # before the versions: a later one may not be there yet
+    pointers: dict[Family, Live] = {}  # read before the versions: a later one may not be there yet
+    for family in FAMILIES:
+        try:
+            if (live := store.live(client, family)) is not None:
+                pointers[family] = live
+        except StoreError as error:
+            moved.refuse(str(error))
     for version in store.versions(client):
         try:
             if mirror.size(f"{client}/{version}/{MANIFEST}") is None:
                 _push_version(store, mirror, client, version)
                 moved.copied.append(f"{client}@{version}")
         except StoreError as error:
-            moved.refused.append(str(error))
-    if live is not None and mirror.size(f"{client}/{live.version}/{MANIFEST}") is not None:
-        mirror.write(f"{client}/{POINTER}", live.model_dump_json(indent=1).encode() + b"\n")
-        moved.pointed.append(client)
+            moved.refuse(str(error))
+    for family, live in pointers.items():
+        if mirror.size(f"{client}/{live.version}/{MANIFEST}") is not None:
+            mirror.write(f"{client}/{POINTERS[family]}", live_json(live))
+            moved.point(client)
 
 
 def pull(url: str, store: Store) -> Moved:
@@ -79,33 +99,49 @@ def pull(url: str, store: Store) -> Moved:
         try:
             _pull_client(mirror, store, client, moved)
         except StoreError as error:
-            moved.refused.append(f"the pointer of {client} at {url} is refused: {error}")
+            moved.refuse(f"client {client} at {url} is refused: {error}")
     return moved
 
 
 def _pull_client(mirror: Mirror, store: Store, client: str, moved: Moved) -> None:
-    pointer = _pointer(mirror, client)  # before the versions: what it names was written before it
-    present = set(store.versions(client))
+    found = {name: _fetched(mirror, f"{client}/{name}") for name in (*POINTERS.values(), OLD)}
+    present = set(store.versions(client))  # after the pointers: what they name was written before them
     for version in mirror.names(client):
         if VERSION_ID.fullmatch(version) and version not in present:
             try:
                 if _pull_version(mirror, store, client, version):
                     moved.copied.append(f"{client}@{version}")
             except StoreError as error:
-                moved.refused.append(f"{client}@{version} of {mirror.url} is refused: {error}")
-    if isinstance(pointer, StoreError):
-        raise pointer
-    if pointer is not None and _take_pointer(store, client, pointer):
-        moved.pointed.append(client)
+                moved.refuse(f"{client}@{version} of {mirror.url} is refused: {error}")
+    for family in FAMILIES:
+        try:
+            live = _pointer(store, client, family, found)
+            if live is not None and _take_pointer(store, client, family, live):
+                moved.point(client)
+        except StoreError as error:
+            moved.refuse(f"the pointer of {client} at {mirror.url} is refused: {error}")
 
 
-def _pointer(mirror: Mirror, client: str) -> Live | StoreError | None:
-    """The mirror's pointer; a refusal of it is kept for later, since the versions can be had all the same."""
+def _fetched(mirror: Mirror, path: str) -> bytes | StoreError | None:
+    """A refusal is kept for later, since the versions can be had all the same."""
     try:
-        data = mirror.read(f"{client}/{POINTER}", POINTER_BYTES)
-        return None if data is None else parse_live(data)
+        return mirror.read(path, POINTER_BYTES)
     except StoreError as error:
-        return StoreError(f"{POINTER} is damaged ({error})")
+        return error
+
+
+def _pointer(store: Store, client: str, family: Family, found: Mapping[str, bytes | StoreError | None]) -> Live | None:
+    """What the mirror's pointers say of that family."""
+    name = OLD if found[POINTERS[family]] is None else POINTERS[family]
+    data = found[name]
+    try:
+        if isinstance(data, StoreError):
+            raise data
+        if data is None:
+            return None
+        return store.pointers.from_old(client, data).get(family) if name == OLD else parse_live(data)
+    except StoreError as error:
+        raise StoreError(f"{name} is damaged ({error})") from error
 
 
 def _claim(store: Store, mirror: Mirror) -> None:
@@ -169,20 +205,15 @@ def _pull_version(mirror: Mirror, store: Store, client: str, version: str) -> bo
     return True
 
 
-def _take_pointer(store: Store, client: str, live: Live) -> bool:
-    """True where the pointer changed. Rollback targets and a canary that are not here are left out of it."""
+def _take_pointer(store: Store, client: str, family: Family, live: Live) -> bool:
+    """True where the pointer changed. Rollback targets that are not here are left out of it."""
     with client_lock(store.root, client):
         present = set(store.versions(client))
         store.verify(client, live.version)
-        canary = live.canary if live.canary in present else None
-        live = Live(
-            version=live.version,
-            canary=canary,
-            canary_percent=live.canary_percent if canary else 0,
-            previous=[version for version in live.previous if version in present],
-        )
+        store.pointers.check_family(client, family, live.version)
+        live = Live(version=live.version, previous=[version for version in live.previous if version in present])
         with suppress(StoreError):  # a damaged pointer is repaired by pointing anew
-            if store.live(client) == live:
+            if store.live(client, family) == live:
                 return False
-        write_live(store.root, client, live)
+        store.pointers.write(client, family, live)
     return True

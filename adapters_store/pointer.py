@@ -1,9 +1,14 @@
-"""``live.json``: which version of a client answers, which one is tried beside it, and what came before."""
+"""``live-<family>.json``: which version of a client answers for that family, and which ones did before it.
+
+One file a family, so that whatever becomes of one of them is about that family alone. A store from before that has one
+``live.json`` for all of a client's versions; it counts for the families that have no file of their own (see
+``old_pointer``), and goes with the next change of any.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -12,10 +17,10 @@ from adapters_store.bounded_json import parse_json
 from adapters_store.errors import StoreError
 from adapters_store.files import FILE_MODE, close_to_others, own_folder, replace_file
 from adapters_store.limits import POINTER_BYTES, PREVIOUS
-from adapters_store.manifest import Hex16, first_reason
+from adapters_store.manifest import FAMILIES, Family, Hex16, first_reason
 from adapters_store.reading import read_regular
 
-POINTER = "live.json"
+POINTERS: dict[Family, str] = {family: f"live-{family}.json" for family in FAMILIES}
 LOCK_TIMEOUT_S = 60.0
 
 
@@ -25,34 +30,43 @@ class Live(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     version: Hex16
-    canary: Hex16 | None = None
-    canary_percent: Annotated[int, Field(ge=0, le=100)] = 0
     previous: Annotated[list[Hex16], Field(max_length=PREVIOUS)] = []
 
 
-def read_live(root: Path, client: str) -> Live | None:
-    """The client's pointer, or None where nothing was activated yet; StoreError where the file is damaged."""
+Pointer = TypeVar("Pointer", bound=Live)
+
+
+def read_pointer(root: Path, client: str, name: str) -> bytes | None:
+    """The bytes of the client's pointer of that name, or None where there is none."""
     try:
-        return parse_live(read_regular(root, f"{client}/{POINTER}", POINTER_BYTES))
+        return read_regular(root, f"{client}/{name}", POINTER_BYTES)
     except FileNotFoundError:
         return None
-    except StoreError as error:
-        raise StoreError(f"{POINTER} of client {client!r} is damaged ({error}): activate a version again") from error
 
 
 def parse_live(data: bytes) -> Live:
     """Raises StoreError where these bytes, from here or from a mirror, are no pointer."""
+    return parsed(Live, data)
+
+
+def parsed(kind: type[Pointer], data: bytes) -> Pointer:
+    """What these bytes say, as that kind of pointer; StoreError where they are none."""
     try:
-        return Live.model_validate(parse_json(data))
+        return kind.model_validate(parse_json(data))
     except ValidationError as error:
         raise StoreError(first_reason(error)) from error
     except ValueError as error:
         raise StoreError(str(error)) from error
 
 
-def write_live(root: Path, client: str, live: Live) -> None:
-    """Replaces the client's pointer atomically; the caller holds the client's lock."""
-    replace_file(root, root / client / POINTER, live.model_dump_json(indent=1).encode() + b"\n")
+def live_json(live: Live) -> bytes:
+    """A pointer as it is written, here and on a mirror."""
+    return live.model_dump_json(indent=1).encode() + b"\n"
+
+
+def write_live(root: Path, client: str, family: Family, live: Live) -> None:
+    """Replaces the client's pointer of that family atomically; the caller holds the client's lock."""
+    replace_file(root, root / client / POINTERS[family], live_json(live))
 
 
 @contextmanager

@@ -1,8 +1,8 @@
-"""Versioned adapters on a local disk: published once, never changed, one pointer per client to the one that answers.
+"""Versioned adapters on a local disk: published once, never changed, a pointer per client and family to what answers.
 
-<root>/<client>/<version>/   manifest.json, report.json and the files of the manifest; immutable
-<root>/<client>/live.json    the pointer, replaced atomically under <root>/<client>/.lock
-<root>/.staging/             what is being written; a crash leaves its litter here, out of every reader's sight
+<root>/<client>/<version>/           manifest.json, report.json and the files of the manifest; immutable
+<root>/<client>/live-<family>.json   the pointer, replaced atomically under <root>/<client>/.lock
+<root>/.staging/                     what is being written; a crash leaves its litter here, out of every reader's sight
 
 All of it is its owner's alone (folders 0700, files 0600): training, gateway and commands run as one user. A store that
 was open to others is closed by the next write and where a gateway opens it; to serve elsewhere or as somebody else,
@@ -13,14 +13,15 @@ import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from adapters_store.errors import StoreError
 from adapters_store.files import close_to_others, remove, rename_folder, staged, sweep, sync_folder, write_new
 from adapters_store.limits import PREVIOUS
-from adapters_store.manifest import Manifest
+from adapters_store.manifest import Family, Manifest
 from adapters_store.paths import CLIENT_ID, RESERVED, VERSION_ID, check_client, check_version
-from adapters_store.pointer import POINTER, Live, client_lock, in_words, read_live, write_live
+from adapters_store.pointer import Live, client_lock, in_words
+from adapters_store.pointers import NAMES, Pointers
 from adapters_store.reading import FILE, FOLDER, Entry, listed
 from adapters_store.report import REPORT, after_all, report_json
 from adapters_store.version_folder import MANIFEST, Artefact, published, read_artefact, read_files
@@ -33,6 +34,7 @@ class Store:
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)
+        self.pointers = Pointers(self.root)
 
     def close_to_others(self) -> None:
         """Makes an existing store its owner's alone, as every write does: for whoever opens it to read for long."""
@@ -51,9 +53,17 @@ class Store:
         moments = self._published(_client(client))
         return sorted(moments, key=lambda version: (moments[version], version))
 
-    def live(self, client: str) -> Live | None:
-        """The client's pointer, or None where nothing was activated yet."""
-        return read_live(self.root, _client(client))
+    def families(self, client: str) -> list[Family]:
+        """Those of which the client has a pointer, be it damaged."""
+        return self.pointers.families(_client(client))
+
+    def live(self, client: str, family: Family | None = None) -> Live | None:
+        """The client's pointer of that family, or None where nothing was activated yet.
+
+        ``family`` may be left out for a client that has pointers of one family at most.
+        """
+        family = family or self._only_family(client)
+        return None if family is None else self.pointers.read(_client(client), family)
 
     def artefact(self, client: str, version: str) -> Artefact:
         """The version's manifest and report, parsed and matched with its name, its other files not read."""
@@ -112,40 +122,44 @@ class Store:
             self._install(client, folder, None)
 
     def activate(self, client: str, version: str) -> None:
-        """Verifies the version and makes it the one that answers; what answered before is kept for a rollback."""
+        """Verifies the version and makes it the one that answers for its family; what did so before is kept for a
+        rollback.
+        """
         with self._locked(client):
             self._activate(client, version)
 
-    def set_canary(self, client: str, version: str | None, percent: int = 0) -> None:
-        """Tries the version beside the live one for that percentage of conversations; None ends the trial."""
-        with self._locked(client):
-            live = self._live_or_refuse(client)
-            if not 0 <= percent <= 100:
-                raise StoreError(f"canary percent is {percent}: allowed is 0 to 100")
-            if version == live.version:
-                raise StoreError(f"{client}@{version} is live already: a canary is another version")
-            if version is not None:
-                self.verify(client, version)
-            canary = {"canary": version, "canary_percent": percent if version else 0}
-            write_live(self.root, client, live.model_copy(update=canary))
+    def set_canary(self, client: str, version: str | None, percent: int = 0) -> NoReturn:
+        """Refuses: no gateway would give the version its share."""
+        raise StoreError(
+            f"a canary of client {client!r} is refused: canaries are not served yet; "
+            "try a version as client@version, or activate it"
+        )
 
-    def rollback(self, client: str) -> str:
-        """Goes back to what answered before and returns that version; a running canary is ended."""
+    def rollback(self, client: str, family: Family | None = None) -> str:
+        """Goes back to what answered before and returns that version.
+
+        ``family`` says for which family; it may be left out for a client that has live versions of one.
+        """
         with self._locked(client):
-            live = self._live_or_refuse(client)
+            family = family or self._only_family(client)
+            live = None if family is None else self.live(client, family)
+            if family is None or live is None:
+                kind = "" if family is None else f" of family {family!r}"
+                raise StoreError(f"client {client!r} has no live version{kind}: activate one first")
             present = [version for version in live.previous if version in self.versions(client)]
             if not present:
                 raise StoreError(
                     f"client {client!r} has nothing to roll back to: no version was live before {live.version}"
                 )
             self.verify(client, present[-1])
-            write_live(self.root, client, Live(version=present[-1], previous=present[:-1]))
+            self.pointers.check_family(client, family, present[-1])
+            self.pointers.write(client, family, Live(version=present[-1], previous=present[:-1]))
             return present[-1]
 
     def gc(self, keep: int) -> list[str]:
         """Deletes old versions and returns them as ``client@version``; it needs no space on the disk.
 
-        Kept for each client: the live version, the canary, the last ``keep`` rollback targets, and the newest ``keep``.
+        Kept for each client: the live versions, the last ``keep`` rollback targets of each, and the newest ``keep``.
         Of a client that is damaged everything is kept, and StoreError says so once all others have been seen to.
         """
         if keep < 0:
@@ -163,17 +177,23 @@ class Store:
 
     def _gc_client(self, client: str, keep: int) -> list[str]:
         with client_lock(self.root, client):
-            versions, live = self.versions(client), self.live(client)
+            versions = self.versions(client)
+            pointers = {family: self.live(client, family) for family in self.families(client)}
             kept = set(versions[-keep:]) if keep else set()
-            targets = live.previous[-keep:] if live and keep else []
-            if live is not None:
-                kept |= {live.version, live.canary or live.version, *targets}
+            trimmed = {
+                family: live.model_copy(update={"previous": live.previous[-keep:] if keep else []})
+                for family, live in pointers.items()
+                if live is not None
+            }
+            for live in trimmed.values():
+                kept |= {live.version, *live.previous}
             removed = [version for version in versions if version not in kept]
             for version in removed:
                 remove(self.root, self.root / client / version)
-            if live is not None and targets != live.previous:
-                with suppress(OSError):  # a full disk: the names left in it lead nowhere, which a rollback skips
-                    write_live(self.root, client, live.model_copy(update={"previous": targets}))
+            for family, live in trimmed.items():
+                if live != pointers[family]:
+                    with suppress(OSError):  # a full disk: the names left in it lead nowhere, which a rollback skips
+                        self.pointers.write(client, family, live)
             return removed
 
     def _locked(self, client: str) -> AbstractContextManager[None]:
@@ -184,25 +204,21 @@ class Store:
             raise StoreError(f"client {client!r} is not in the store {self.root}") from error
         return client_lock(self.root, client)
 
-    def _live_or_refuse(self, client: str) -> Live:
-        live = self.live(client)
-        if live is None:
-            raise StoreError(f"client {client!r} has no live version: activate one first")
-        return live
+    def _only_family(self, client: str) -> Family | None:
+        families = self.families(client)
+        if len(families) > 1:
+            named = " and ".join(map(repr, families))
+            raise StoreError(f"client {client!r} has live versions of the families {named}: say which (--family)")
+        return families[0] if families else None
 
     def _activate(self, client: str, version: str) -> None:
-        self.verify(client, version)
+        family = self.verify(client, version).manifest.family
         try:
-            live = self.live(client)
+            live = self.live(client, family)
         except StoreError:  # a damaged pointer is repaired by pointing anew; its history is lost
             live = None
-        if live is not None and live.version == version:
-            return
-        previous = [*(v for v in live.previous if v != version), live.version] if live else []
-        canary = live.canary if live and live.canary != version else None
-        percent = live.canary_percent if live and canary else 0
-        previous = previous[-PREVIOUS:]
-        write_live(self.root, client, Live(version=version, canary=canary, canary_percent=percent, previous=previous))
+        previous = [v for v in (*live.previous, live.version) if v != version] if live else []
+        self.pointers.write(client, family, Live(version=version, previous=previous[-PREVIOUS:]))
 
     def _install(self, client: str, folder: Path, report: dict[str, Any] | None) -> None:
         """Renames a fully staged version into place, unless a sound one of that name is there. The lock is held."""
@@ -227,7 +243,7 @@ class Store:
             inside = listed(self.root, name) if entry.kind == FOLDER else {}
         except (StoreError, FileNotFoundError):
             return True
-        return entry.kind != FOLDER or any(name == POINTER or VERSION_ID.fullmatch(name) for name in inside)
+        return entry.kind != FOLDER or any(name in NAMES or VERSION_ID.fullmatch(name) for name in inside)
 
     def _published(self, client: str) -> dict[str, str]:
         """Version → when it was published."""

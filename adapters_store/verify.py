@@ -14,10 +14,10 @@ from safetensors import SafetensorError, deserialize
 from adapters_store.errors import StoreError, shown
 from adapters_store.limits import HEADER_BYTES, TENSOR_NAME_CHARS, TENSORS
 from adapters_store.manifest import FileEntry, Manifest, first_reason
-from adapters_store.verify_lora import check_lora
+from adapters_store.verify_lora import CONFIG, WEIGHTS, check_lora
 from adapters_store.version_folder import check_sizes
 
-LORA_FILES = ("adapter_config.json", "adapter_model.safetensors")
+LORA_FILES = (CONFIG, WEIGHTS)
 # Per float format: the unsigned type its bits are read as, and the exponent bits that are all ones in inf and NaN only.
 FLOATS = {"F16": ("<u2", 0x7C00), "BF16": ("<u2", 0x7F80), "F32": ("<u4", 0x7F800000), "F64": ("<u8", 0x7FF << 52)}
 LABELS = "I64"  # of the examples that a prompt.safetensors remembers; every integer is finite
@@ -55,9 +55,8 @@ def check_content(manifest: Manifest, files: Mapping[str, bytes]) -> None:
         _check_prompt(shapes["prompt.safetensors"])
     if "connector.safetensors" in shapes:
         _check_connector(manifest, shapes["connector.safetensors"])
-    for name, tensors in shapes.items():
-        if name.endswith("adapter_model.safetensors"):
-            check_lora(manifest, name, tensors, files)
+    if WEIGHTS in shapes:
+        check_lora(manifest, shapes[WEIGHTS], files)
 
 
 def check_fit(manifest: Manifest, base_id: str | None, max_rank: int | None) -> None:
@@ -69,8 +68,12 @@ def check_fit(manifest: Manifest, base_id: str | None, max_rank: int | None) -> 
 
 
 def _check_names(family: str, files: Mapping[str, bytes]) -> None:
-    """A version of family clip is a prompt or a LoRA; with both, serving would ignore one of them."""
+    """A version holds nothing that serving would ignore: of family clip a prompt or a LoRA, and an encoder of none."""
+    if encoders := [name for name in files if name.startswith("encoder_")]:
+        raise StoreError(f"file {encoders[0]} is refused: no gateway applies an encoder's adapter yet")
     prompt, lora = "prompt.safetensors", [name for name in LORA_FILES if name in files]
+    if family == "mllm" and prompt in files:
+        raise StoreError(f"file {prompt} is not for a version of family 'mllm': only 'clip' has one")
     if family == "clip" and prompt in files and lora:
         raise StoreError(f"file {lora[0]} is not for a version that has {prompt}: a version of family 'clip' is either")
     for name in (prompt,) if family == "clip" and not lora else LORA_FILES:

@@ -1,20 +1,22 @@
 """Which versions answer: follows the store's pointers, and never lets go of a good version for a bad one.
 
 A version's way: verified on disk → copied → loaded under ``client@version`` → tried → made the client's own; the one
-before it stays loaded, for a way back, until its place is needed. Every client is followed by a task of its own, so
-that one client's version can be slow, or fail in any way, for that client alone.
+before it stays loaded, for a way back, until its place is needed. Every client is followed by a task of its own for
+each family that it has versions of, so that one can be slow, or fail in any way, for that client and family alone.
 """
 
 import asyncio
+import itertools
 import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 
+from adapters_store.manifest import FAMILIES, Family
 from adapters_store.store import Live, Store, StoreError
 from serve.auth import SHARED
 from serve.copies import Copies
-from serve.errors import EngineUnreachableError, GatewayError, unavailable
+from serve.errors import EngineUnreachableError, GatewayError, other_route, unavailable
 from serve.prepared import Prepared
 from serve.refused import Refused
 from serve.residents import Host, Resident, Residents
@@ -26,6 +28,8 @@ log = logging.getLogger(__name__)
 SPARE_VERSIONS = 16  # versions kept loaded that are not live: replaced ones, and those asked for by name
 FAILURE_PAUSE_S = 5.0
 PATIENCE_S = 10.0  # a host that came up is ready then, whoever's version is still being tried
+Place = tuple[str, Family]  # a client, and what it is asked for
+
 LATEST_LOOK_S = 30.0  # a gateway that has not seen its store for this long is not ready
 
 
@@ -39,16 +43,16 @@ class Adapters:
         self._hosts = hosts
         self._fixed = {subject.client: subject for subject in fixed}
         self._settings = settings
-        self._live: dict[str, Subject] = {}  # client → what answers
+        self._live: dict[Place, Subject] = {}  # what answers
         self._prepared = Prepared(store, hosts, copies)
         self._residents = Residents(hosts, self._keeps)
         self._refused = Refused(settings.retry_refused_s)
-        self._following: dict[str, asyncio.Task[None]] = {}  # client → its follower at work
+        self._following: dict[Place, asyncio.Task[None]] = {}  # their followers at work
         self._wake = asyncio.Event()
         self._reconciled: dict[str, int | None] = {}
         self._generations_at_last_look: dict[str, int | None] = {}
         self._generations_since = 0.0
-        self._wanted: frozenset[str] = frozenset()  # clients with a pointer
+        self._pointers: Mapping[Place, Live | None] = {}  # as of the last look; None: it could not be read
         self._looked_at = -LATEST_LOOK_S
 
     @property
@@ -57,9 +61,18 @@ class Adapters:
         return self._refused.reasons
 
     def counts(self) -> dict[str, int]:
-        """How many clients there are in the store, how many of them are answered, and how many versions are refused."""
-        answering = sum(self.live(client) is not None for client in self._wanted)
-        return {"clients": len(self._wanted), "answering": answering, "refused": len(self.refused)}
+        """How many clients there are in the store, how many of them are answered, and how many versions are refused.
+
+        A client is answered where everything is that it has a readable pointer to.
+        """
+        wanted: dict[str, list[Family]] = {}
+        for (client, family), pointer in self._pointers.items():
+            wanted.setdefault(client, []).extend([family] * (pointer is not None))
+        answering = sum(
+            all(self.live(client, family) for family in families) and any(self.answering(client))
+            for client, families in wanted.items()
+        )
+        return {"clients": len(wanted), "answering": answering, "refused": len(self.refused)}
 
     @property
     def ready(self) -> bool:
@@ -67,13 +80,16 @@ class Adapters:
         generations = self._generations()
         followed = None not in generations.values() and generations == self._reconciled
         seen = time.monotonic() - self._looked_at < LATEST_LOOK_S + self._settings.watch_interval_s
-        counts = self.counts()
-        return followed and seen and (counts["answering"] > 0 or counts["clients"] == 0)
+        return followed and seen and (not self._pointers or any(self.live(*place) for place in self._pointers))
 
-    def live(self, client: str) -> Subject | None:
-        """What answers for the client at the moment."""
-        subject = self._live.get(client)
-        return None if subject is None or self._hosts[subject.family].generation is None else subject
+    def live(self, client: str, family: Family) -> Subject | None:
+        """What answers for the client at the moment, asked for that."""
+        subject = self._live.get((client, family))
+        return None if subject is None or self._hosts[family].generation is None else subject
+
+    def answering(self, client: str) -> list[Subject]:
+        """What answers for the client at the moment, one subject a family."""
+        return [subject for family in FAMILIES if (subject := self.live(client, family)) is not None]
 
     def wake(self) -> None:
         """Has the store looked at now."""
@@ -111,11 +127,16 @@ class Adapters:
         await self._settle()
         await self._clean_up()
 
-    async def lease(self, client: str, version: str | None = None) -> Resident:
-        """The loaded version to answer with, to be released after the answer; 404 where there is none of that name."""
-        subject = self._live.get(client) if version is None else self._prepared.get(client, version)
+    async def lease(self, client: str, family: Family, version: str | None = None) -> Resident:
+        """The loaded version to answer with, to be released after the answer; 404 where there is none of that name.
+
+        400 where the client, or the version that is named, is of another family alone.
+        """
+        subject = self._live.get((client, family)) if version is None else self._prepared.get(client, version)
         if subject is None:
-            subject = await self._explain_or_prepare(client, version)
+            subject = await self._explain_or_prepare(client, family, version)
+        if subject.family != family:
+            raise other_route(subject.name, subject.family)
         if self._refused.now(subject.name):
             raise unavailable(self.refused[subject.name], retry_after_s=60)
         try:
@@ -134,28 +155,27 @@ class Adapters:
         if not await self._hosts[subject.family].sound():
             return
         self._refused.add(subject.name, why, for_good=True)
-        if self._live.get(subject.client) == subject:
-            del self._live[subject.client]
+        if self._live.get((subject.client, subject.family)) == subject:
+            del self._live[subject.client, subject.family]
         self.wake()
 
     async def _look(self) -> None:
-        """Sets a follower to work for every client that has none at work."""
+        """Sets a follower to work for every client and family that has none at work."""
         self._generations_seen()
         for subject in self._fixed.values():
             if self._hosts[subject.family].generation is not None:
-                self._set_to_work(subject.client, partial(self._bring_fixed, subject))
-        pointers = await asyncio.to_thread(self._pointers)
-        for client, pointer in pointers.items():
+                self._set_to_work((subject.client, subject.family), partial(self._bring_fixed, subject))
+        self._pointers = await asyncio.to_thread(self._read_pointers)
+        for place, pointer in self._pointers.items():
             if pointer is not None:
-                self._set_to_work(client, partial(self._follow, client, pointer))
-        self._forget(pointers)
-        self._wanted = frozenset(pointers)
+                self._set_to_work(place, partial(self._follow, place, pointer))
+        self._forget()
         self._looked_at = time.monotonic()
 
-    def _set_to_work(self, client: str, work: Callable[[], Coroutine[None, None, None]]) -> None:
-        if client not in self._following:
-            task = self._following[client] = asyncio.create_task(work(), name=f"follow {client}")
-            task.add_done_callback(lambda _: self._following.pop(client, None))
+    def _set_to_work(self, place: Place, work: Callable[[], Coroutine[None, None, None]]) -> None:
+        if place not in self._following:
+            task = self._following[place] = asyncio.create_task(work(), name=f"follow {' '.join(place)}")
+            task.add_done_callback(lambda _: self._following.pop(place, None))
 
     async def _settle(self, timeout_s: float | None = None) -> None:
         """Waits for the followers at work. Once all are through, or took too long, the hosts count as reconciled."""
@@ -171,15 +191,18 @@ class Adapters:
         await self._residents.trim(SPARE_VERSIONS, unwanted)
         await self._prepared.give_up(lambda name: self._keeps(name) or self._residents.holds(name))
 
-    async def _follow(self, client: str, pointer: Live) -> None:
+    async def _follow(self, place: Place, pointer: Live) -> None:
         """Brings what the pointer names; where that cannot be and nothing answers yet, the newest before it."""
-        current = self._live.get(client)
+        client, family = place
+        current = self._live.get(place)
         if current is not None and self._refused.now(current.name):
-            del self._live[client]
-        for version in [pointer.version] if client in self._live else [pointer.version, *reversed(pointer.previous)]:
+            del self._live[place]
+        for version in [pointer.version] if place in self._live else [pointer.version, *reversed(pointer.previous)]:
             if await self._try(client, version):
-                self._live[client] = await self._prepared.make(client, version)
-                return
+                subject = await self._prepared.make(client, version)
+                if subject.family == family:  # not for a pointer to say
+                    self._live[place] = subject
+                    return
 
     async def _try(self, client: str, version: str) -> bool:
         """Whether the version is now loaded. If not, and it is to blame, the reason is kept: whatever it was."""
@@ -208,11 +231,11 @@ class Adapters:
         """The base, without which nobody is served: what goes wrong is said, and tried again at the next look."""
         try:
             await self._residents.bring(subject)
-            self._live[subject.client] = subject
+            self._live[subject.client, subject.family] = subject
         except (GatewayError, ValueError) as error:
             log.error("%s cannot answer: %s", subject.name, error)
 
-    async def _explain_or_prepare(self, client: str, version: str | None) -> Subject:
+    async def _explain_or_prepare(self, client: str, family: Family, version: str | None) -> Subject:
         """The version of the store that was named; where there is nothing to answer with, why."""
         fixed = self._fixed.get(client)
         known = [fixed.version] if fixed else await asyncio.to_thread(self._versions, client)
@@ -221,28 +244,39 @@ class Adapters:
         if version is not None and version not in known:
             raise GatewayError(404, f"client {client!r} has no version {version!r}", "model")
         if version is None or fixed:
+            if (subject := self._live.get((client, family))) is not None:
+                return subject
+            if (client, family) not in self._pointers and (others := self.answering(client)):
+                raise other_route(client, others[0].family)
             for host in self._hosts.values():
                 host.require_up()
-            if fixed and (subject := self._live.get(client)) is not None:
-                return subject
-            reasons = [why for name, why in self.refused.items() if name.startswith(f"{client}@")]
-            raise unavailable(reasons[-1] if reasons else f"client {client!r} has no live version that is loaded yet")
+            raise unavailable(self._reason(client, family))
         if not await self._try(client, version):
             raise unavailable(self.refused.get(f"{client}@{version}", f"{client}@{version} cannot be loaded now"), 60)
         return await self._prepared.make(client, version)
 
+    def _reason(self, client: str, family: Family) -> str:
+        """Why nothing answers for the client, asked for that: what was said of the newest version it could be."""
+        pointers = [self._pointers.get((client, one)) for one in (family, *FAMILIES)]
+        named = [name for pointer in pointers if pointer for name in _names(client, pointer)]
+        return next(
+            (self.refused[name] for name in named if name in self.refused),
+            f"client {client!r} has no live version that is loaded yet",
+        )
+
     def _keeps(self, name: str) -> bool:
         """Whether that version is live."""
-        client, _, version = name.partition("@")
-        subject = self._live.get(client) or self._fixed.get(client)
-        return subject is not None and subject.version == version
+        client = name.partition("@")[0]
+        subjects = [self._fixed.get(client), *(self._live.get((client, family)) for family in FAMILIES)]
+        return any(subject is not None and subject.name == name for subject in subjects)
 
-    def _forget(self, pointers: Mapping[str, Live | None]) -> None:
+    def _forget(self) -> None:
         """Drops clients that are gone, and what was noted of versions that no pointer leads to any more."""
-        for client in self._live.keys() - pointers.keys() - self._fixed.keys():
-            del self._live[client]
-        wanted = {f"{client}@{v}" for client, live in pointers.items() if live for v in (live.version, *live.previous)}
-        unreadable = tuple(f"{client}@" for client, live in pointers.items() if live is None)
+        fixed = {(subject.client, subject.family) for subject in self._fixed.values()}
+        for place in self._live.keys() - self._pointers.keys() - fixed:
+            del self._live[place]
+        wanted = {name for (client, _), live in self._pointers.items() if live for name in _names(client, live)}
+        unreadable = tuple(f"{client}@" for (client, _), live in self._pointers.items() if live is None)
         self._refused.keep(lambda name: name in wanted or name.startswith(unreadable))
 
     def _generations(self) -> dict[str, int | None]:
@@ -253,18 +287,18 @@ class Adapters:
         if generations != self._generations_at_last_look:
             self._generations_at_last_look, self._generations_since = generations, time.monotonic()
 
-    def _pointers(self) -> dict[str, Live | None]:
-        """Every client with a pointer; None where it cannot be read, which changes nothing for its client."""
-        pointers: dict[str, Live | None] = {}
-        for client in self._store.clients():
+    def _read_pointers(self) -> dict[Place, Live | None]:
+        """Every pointer; None where it cannot be read, which changes nothing for its client and family."""
+        pointers: dict[Place, Live | None] = {}
+        for place in itertools.product(self._store.clients(), FAMILIES):
             try:
-                live = self._store.live(client)
+                live = self._store.live(*place)
             except Exception as error:  # whatever lies there is that client's own
-                log.warning("the pointer of %s cannot be read: %s", client, error)
-                pointers[client] = None
+                log.warning("the pointer of %s for family %s cannot be read: %s", *place, error)
+                pointers[place] = None
                 continue
             if live is not None:
-                pointers[client] = live
+                pointers[place] = live
         return pointers
 
     def _versions(self, client: str) -> list[str]:
@@ -272,3 +306,8 @@ class Adapters:
             return self._store.versions(client)
         except StoreError as error:
             raise GatewayError(404, str(error), "model") from error
+
+
+def _names(client: str, pointer: Live) -> list[str]:
+    """The versions that a pointer leads to, the live one first."""
+    return [f"{client}@{version}" for version in (pointer.version, *reversed(pointer.previous))]

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
+from adapters_store.manifest import Family
 from serve.auth import Access
 from serve.body_limit import BodyLimit
 from serve.chat import Question
@@ -17,6 +18,7 @@ from serve.clients import describe
 from serve.disconnects import Disconnects
 from serve.errors import GatewayError, not_opened
 from serve.gateway import Gateway
+from serve.images import Sent
 from serve.metrics import Observed
 from serve.reading import read_classification, read_json
 from serve.refusals import install_handlers
@@ -56,9 +58,9 @@ def _add_answers(app: FastAPI, gateway: Gateway) -> None:
         request: Request, access: Annotated[Access, Depends(access_of)], held: Annotated[AsyncExitStack, Depends(_held)]
     ) -> Response:
         question = await _question(gateway, request, access, held)
-        subject = question.subject
+        subject, chat = question.subject, gateway.chat
         await held.enter_async_context(gateway.admission.answers(access.owner, subject.client, question.answers))
-        chat, headers = gateway.chat_with(subject), _identity_headers(subject)
+        headers = _identity_headers(subject)
         if not question.stream:
             return JSONResponse(await chat.answer(question), headers=headers)
         chunks = chat.stream(question)
@@ -81,8 +83,8 @@ async def _question(gateway: Gateway, request: Request, access: Access, held: As
     """What the request asks, and of whom; the body is gone after that, and who answers is kept for ``held``."""
     async with gateway.admission.body(access.owner, request.headers.get("content-length")):
         asked = await read_json(request, ChatRequest)
-        subject = await _leased(gateway, request, access, asked.model, held)
-        return await gateway.chat_with(subject).question(asked, subject, access.owner)
+        subject = await _leased(gateway, request, access, asked.model, "mllm", held)
+        return await gateway.chat.question(asked, subject, access.owner)
 
 
 async def _classified(
@@ -92,13 +94,13 @@ async def _classified(
     owner = access.owner
     async with gateway.admission.body(owner, request.headers.get("content-length")):
         asked, file = await read_classification(request)
-        subject = await _leased(gateway, request, access, asked.model, held)
-        classifier = gateway.classify_with(subject)
+        subject = await _leased(gateway, request, access, asked.model, "clip", held)
+        classifier = gateway.classifier
         transform = classifier.transform(subject, zero_shot=asked.classes is not None)
         if file is None:
-            [picture] = await gateway.decoder.of_urls(owner, [(asked.image, "image")], transform)
+            [picture] = await gateway.decoder.of_urls(owner, [Sent(asked.image, "image", asked.window)], transform)
         else:
-            picture = await gateway.decoder.of_file(owner, file, transform, "image")
+            picture = await gateway.decoder.of_file(owner, file, transform, "image", asked.window)
         asked = asked.model_copy(update={"image": ""})
     async with gateway.admission.answers(owner, subject.client):
         if asked.classes is None:
@@ -106,8 +108,10 @@ async def _classified(
         return subject, asked, await classifier.zero_shot(asked.classes, picture, owner, subject)
 
 
-async def _leased(gateway: Gateway, request: Request, access: Access, model: str, held: AsyncExitStack) -> Subject:
-    resident = await gateway.lease(access, model)
+async def _leased(
+    gateway: Gateway, request: Request, access: Access, model: str, family: Family, held: AsyncExitStack
+) -> Subject:
+    resident = await gateway.lease(access, model, family)
     held.callback(resident.release)
     request.state.client = resident.subject.client
     return resident.subject

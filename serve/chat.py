@@ -14,7 +14,7 @@ from adapters_store.template_sandbox import TemplateExceededError
 from serve.decoding import Decoder
 from serve.engine import Engine
 from serve.errors import invalid, unavailable
-from serve.images import Picture
+from serve.images import Picture, Sent
 from serve.prompt_length import PromptLength
 from serve.schemas import SEVERAL_TEMPERATURE, ChatRequest, ImagePart, Message
 from serve.sentinel import NotFiniteError
@@ -73,7 +73,7 @@ class Chat:
         self._length.check(request.messages)
         self._length.check_answer(request.answer_tokens or 1)
         prompt = await self._prompt(subject, request.messages)
-        pictures = await self._decoder.of_urls(owner, self._urls(request.messages), subject.image_transform)
+        pictures = await self._decoder.of_urls(owner, self._sent(request.messages), subject.image_transform)
         stream, options = bool(request.stream), self._options(request)
         return Question(subject, owner, prompt, pictures, options, request.answers, stream)
 
@@ -131,17 +131,17 @@ class Chat:
         width, limit, dtype = self._soft_tokens.width, self._soft_tokens.limit, getattr(torch, self._settings.dtype)
         return [{"type": "image_embeds", "image_embeds": engine_payload(t, width, limit, dtype)} for t in tokens]
 
-    def _urls(self, messages: Sequence[Message]) -> list[tuple[str, str]]:
-        """Every image with the name of its field, in order."""
-        urls = [
-            (part.image_url.url, f"messages.{index}.content.{place}.image_url.url")
+    def _sent(self, messages: Sequence[Message]) -> list[Sent]:
+        """Every image, in order."""
+        sent = [
+            Sent(part.image_url.url, f"messages.{index}.content.{place}.image_url.url", part.image_url.window)
             for index, message in enumerate(messages)
             for place, part in enumerate(message.parts)
             if isinstance(part, ImagePart)
         ]
-        if len(urls) > self._settings.max_images:
-            raise invalid(f"messages hold {len(urls)} images: at most {self._settings.max_images} are read", "messages")
-        return urls
+        if len(sent) > self._settings.max_images:
+            raise invalid(f"messages hold {len(sent)} images: at most {self._settings.max_images} are read", "messages")
+        return sent
 
 
 def check_conversation(messages: Sequence[Message]) -> None:

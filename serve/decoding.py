@@ -8,8 +8,9 @@ from functools import partial
 from typing import TypeVar
 
 from adapters_store.manifest import ImageTransform
+from adapters_store.pictures import Window
 from serve.admission import Bounds, Shares
-from serve.images import Opened, Picture, bytes_of_data_url, check_together, decode, decode_image, open_image
+from serve.images import Opened, Picture, Sent, bytes_of_data_url, check_together, decode, decode_image, open_image
 from serve.settings import Settings
 
 Result = TypeVar("Result")
@@ -29,17 +30,19 @@ class Decoder:
         """Ends the threads, once they are done with what they decode."""
         self._threads.shutdown(wait=True, cancel_futures=True)
 
-    async def of_urls(self, owner: str, urls: Sequence[tuple[str, str]], transform: ImageTransform) -> list[Picture]:
-        """The pictures of (data URL, name of its field); 400 with the first at fault, before any has been decoded."""
-        opened = await self._in_turn(owner, partial(_open, urls, self._settings))
+    async def of_urls(self, owner: str, sent: Sequence[Sent], transform: ImageTransform) -> list[Picture]:
+        """The pictures; 400 with the first at fault, before any has been decoded."""
+        opened = await self._in_turn(owner, partial(_open, sent, self._settings))
         pictures = []
         while opened:  # an image that has been decoded holds all of its pixels: it goes before the next
             pictures.append(await self._in_turn(owner, partial(decode, opened.popleft(), transform)))
         return pictures
 
-    async def of_file(self, owner: str, data: bytes, transform: ImageTransform, field: str) -> Picture:
+    async def of_file(
+        self, owner: str, data: bytes, transform: ImageTransform, field: str, window: Window | None
+    ) -> Picture:
         """The picture in a file; 400 where it is too large or not an image."""
-        return await self._in_turn(owner, partial(decode_image, data, transform, self._settings, field))
+        return await self._in_turn(owner, partial(decode_image, data, transform, self._settings, field, window))
 
     async def _in_turn(self, owner: str, act: Callable[[], Result]) -> Result:
         """Holds the key's turn until its thread is free again, even where the request has gone away meanwhile."""
@@ -52,7 +55,9 @@ class Decoder:
                 work.cancelled() or work.exception()  # seen, though nobody may be left to hear of it
 
 
-def _open(urls: Sequence[tuple[str, str]], settings: Settings) -> deque[Opened]:
-    opened = [open_image(bytes_of_data_url(url, settings, field), settings, field) for url, field in urls]
+def _open(sent: Sequence[Sent], settings: Settings) -> deque[Opened]:
+    opened = [
+        open_image(bytes_of_data_url(one.url, settings, one.param), settings, one.param, one.window) for one in sent
+    ]
     check_together(opened, settings)
     return deque(opened)

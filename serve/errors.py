@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from adapters_store.manifest import Family
+
 
 class GatewayError(Exception):
     """An answer other than success: HTTP status, a sentence for the user, and the field it is about."""
@@ -44,6 +46,15 @@ def invalid(message: str, param: str | None = None) -> GatewayError:
 def not_opened(model: str) -> GatewayError:
     """404: the key opens nothing of that name. Whether others have it is not told, in these words or in the time."""
     return GatewayError(404, f"model {model!r} is not among those this key opens", "model")
+
+
+def other_route(model: str, family: Family) -> GatewayError:
+    """400: what answers for the model is of that family, which the route that was asked is not for."""
+    does = {
+        "mllm": "chats and has no classes: use /v1/chat/completions",
+        "clip": "names images and does not chat: use /v1/classify",
+    }
+    return invalid(f"model {model!r} {does[family]}", "model")
 
 
 def unavailable(message: str, retry_after_s: int = 5) -> GatewayError:

@@ -3,12 +3,14 @@
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from adapters_store.base import base_id, export_base
+from adapters_store.manifest import Family
 from adapters_store.store import Store, StoreError
 from serve.adapters import Adapters
 from serve.admission import Admission
@@ -43,8 +45,8 @@ class Gateway:
         self.admission = Admission(settings)
         self.decoder = Decoder(settings)
         self.engine: Engine | None = None
-        self.classifier: Classifier | None = None
         self._chat: Chat | None = None
+        self._classifier: Classifier | None = None
         self._soft_tokens: SoftTokens | None = None
         self._prompts: Prompts | None = None
         self._adapters: Adapters | None = None
@@ -61,8 +63,8 @@ class Gateway:
             hosts["mllm"], base = await self._start_engine(self.settings.base)
             fixed.append(base)
         if self.settings.clip is not None:
-            self.classifier = await asyncio.to_thread(Classifier, self.settings.clip, self.settings, self.metrics)
-            hosts["clip"] = self.classifier
+            self._classifier = await asyncio.to_thread(Classifier, self.settings.clip, self.settings, self.metrics)
+            hosts["clip"] = self._classifier
         copies = Copies(self._private.path / "versions")
         self._adapters = Adapters(self.store, hosts, fixed, copies, self.settings)
         self._watch = asyncio.create_task(self._adapters.run(), name="adapters")
@@ -73,7 +75,7 @@ class Gateway:
             self._watch.cancel()
             await asyncio.gather(self._watch, return_exceptions=True)
             await self.adapters.close()
-        for part in (self._soft_tokens, self._prompts, self.classifier):
+        for part in (self._soft_tokens, self._prompts, self._classifier):
             if part is not None:
                 await part.close()
         self.decoder.close()
@@ -123,14 +125,17 @@ class Gateway:
         clients = {} if self._adapters is None else self._adapters.counts()
         return {"ready": self.ready, "engine": engine, **clients}
 
-    async def lease(self, access: Access, model: str) -> Resident:
-        """What answers under that model name, for whoever holds the key; 404 where it opens none of that name."""
+    async def lease(self, access: Access, model: str, family: Family) -> Resident:
+        """What answers under that model name, for whoever holds the key; 404 where it opens none of that name.
+
+        400 where that is asked for what another family does.
+        """
         client, _, version = model.partition("@")
         if not access.allows(client):
             raise not_opened(model)
         if "@" in model and not version:
             raise invalid(f"model {model!r} names no version after the @", "model")
-        return await self.adapters.lease(client, version or None)
+        return await self.adapters.lease(client, family, version or None)
 
     def require_open(self, authorization: str | None, client: str) -> None:
         """401 or 404 once the key has been taken away, or this client from it."""
@@ -146,30 +151,28 @@ class Gateway:
         if not known:
             raise GatewayError(404, f"client {client!r} is not known here", "model")
 
-    def chat_with(self, subject: Subject) -> Chat:
-        """The chat of a subject that can; 400 where it classifies images instead."""
-        if subject.family != "mllm" or self._chat is None:
-            raise invalid(f"client {subject.client!r} names images and does not chat: use /v1/classify", "model")
+    @property
+    def chat(self) -> Chat:
+        """Answers with whatever was leased for it, once started."""
+        assert self._chat is not None, "no engine was started"
         return self._chat
 
-    def classify_with(self, subject: Subject) -> Classifier:
-        """The classifier of a subject that has classes; 400 where it chats instead."""
-        if subject.family != "clip" or self.classifier is None:
-            raise invalid(f"client {subject.client!r} chats and has no classes: use /v1/chat/completions", "model")
-        return self.classifier
+    @property
+    def classifier(self) -> Classifier:
+        """Sorts pictures with whatever was leased for it, once started."""
+        assert self._classifier is not None, "no dual encoder was loaded"
+        return self._classifier
 
     def models(self, access: Access) -> list[dict[str, Any]]:
-        """What the key may use and what answers now, as OpenAI lists models."""
+        """What the key may use and what answers now, as OpenAI lists models: a client once, whatever it answers."""
         names = [*self.store.clients(), "base"]
-        live = [self.adapters.live(name) for name in names if access.allows(name)]
-        return [
-            {
-                "id": subject.client,
-                "object": "model",
-                "created": 0,
-                "owned_by": "fedtailor",
-                "fedtailor": {**subject.identity, "family": subject.family},
-            }
-            for subject in live
-            if subject is not None
-        ]
+        found = [self.adapters.answering(name) for name in names if access.allows(name)]
+        return [_model(subjects) for subjects in found if subjects]
+
+
+def _model(subjects: Sequence[Subject]) -> dict[str, Any]:
+    """A client's entry; ``family`` and ``version`` are of the first of its families."""
+    first = subjects[0]
+    families = {subject.family: {"version": subject.version, "base": subject.base_id} for subject in subjects}
+    about = {**first.identity, "family": first.family, "families": families}
+    return {"id": first.client, "object": "model", "created": 0, "owned_by": "fedtailor", "fedtailor": about}

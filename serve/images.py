@@ -9,29 +9,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from PIL import ExifTags, Image
+from PIL import Image
 
 from adapters_store.manifest import ImageTransform
 from adapters_store.personal.images import squared
+from adapters_store.pictures import UnfaithfulError, Window, seen
 from serve.errors import invalid
 from serve.settings import Settings
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
-Turn = Image.Transpose
-UPRIGHT = {  # EXIF's orientations, and what undoes them
-    2: Turn.FLIP_LEFT_RIGHT,
-    3: Turn.ROTATE_180,
-    4: Turn.FLIP_TOP_BOTTOM,
-    5: Turn.TRANSPOSE,
-    6: Turn.ROTATE_270,
-    7: Turn.TRANSVERSE,
-    8: Turn.ROTATE_90,
-}
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A decoded picture, RGB, upright and of an encoder's size, and the SHA-256 of the file it came in.
+    """A decoded picture, RGB, upright and of an encoder's size, and the SHA-256 of its file and window.
 
     What is held is the encoder's square, some hundred kilobytes; the file may have had a hundred times as much.
     """
@@ -41,12 +32,22 @@ class Picture:
 
 
 @dataclass(frozen=True)
+class Sent:
+    """An image of a request: its data URL, the name of the field it is in, and what window it is seen through."""
+
+    url: str
+    param: str
+    window: Window | None = None
+
+
+@dataclass(frozen=True)
 class Opened:
     """A file of an image whose head has been read, and none of its pixels."""
 
     image: Image.Image
     digest: bytes
     param: str  # the request's field it came in
+    window: Window | None = None
 
 
 def bytes_of_data_url(url: str, settings: Settings, param: str) -> bytes:
@@ -64,7 +65,7 @@ def bytes_of_data_url(url: str, settings: Settings, param: str) -> bytes:
         raise invalid(f"{param} is not valid base64", param) from error
 
 
-def open_image(data: bytes, settings: Settings, param: str) -> Opened:
+def open_image(data: bytes, settings: Settings, param: str, window: Window | None = None) -> Opened:
     """The image in a file, not yet decoded; 400 where it is too large or not an image."""
     if len(data) > settings.max_image_bytes:
         raise _too_many_bytes(settings, param)
@@ -72,7 +73,8 @@ def open_image(data: bytes, settings: Settings, param: str) -> Opened:
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # our own limits come next
         image = Image.open(io.BytesIO(data), formats=FORMATS)
     _check_size(image, settings, param)
-    return Opened(image, hashlib.sha256(data).digest(), param)
+    through = b"" if window is None else repr(window).encode()
+    return Opened(image, hashlib.sha256(data + through).digest(), param, window)
 
 
 def check_together(opened: Sequence[Opened], settings: Settings) -> None:
@@ -85,12 +87,14 @@ def check_together(opened: Sequence[Opened], settings: Settings) -> None:
 def decode(opened: Opened, transform: ImageTransform) -> Picture:
     """The picture, as the encoder with that transform takes it; 400 where it is not an image."""
     with _readable(opened.param):
-        return Picture(squared(_upright(opened.image), transform), opened.digest)
+        return Picture(squared(seen(opened.image, opened.window), transform), opened.digest)
 
 
-def decode_image(data: bytes, transform: ImageTransform, settings: Settings, param: str) -> Picture:
+def decode_image(
+    data: bytes, transform: ImageTransform, settings: Settings, param: str, window: Window | None = None
+) -> Picture:
     """The picture in a file, as the encoder with that transform takes it; 400 where it cannot be read."""
-    return decode(open_image(data, settings, param), transform)
+    return decode(open_image(data, settings, param, window), transform)
 
 
 @contextmanager
@@ -98,6 +102,8 @@ def _readable(param: str) -> Iterator[None]:
     """400 for whatever happens within: the bytes are a stranger's, and a decoder may raise anything."""
     try:
         yield
+    except UnfaithfulError as error:
+        raise invalid(f"{param} {error}", param) from error
     except Exception as error:
         raise invalid(f"{param} is not an image that can be read ({', '.join(FORMATS)})", param) from error
 
@@ -110,16 +116,6 @@ def _check_size(picture: Image.Image, settings: Settings, param: str) -> None:
         )
     if max(width, height) > settings.max_image_side:  # a resize takes memory by the longer side, however thin it is
         raise invalid(f"{param} is {width} x {height} pixels: at most {settings.max_image_side} a side are read", param)
-
-
-def _upright(picture: Image.Image) -> Image.Image:
-    """The picture as its metadata says it is held; as it is, where that cannot be read."""
-    picture.load()  # first: a damaged picture is refused, damaged metadata alone is not
-    try:
-        turn = UPRIGHT.get(picture.getexif().get(ExifTags.Base.Orientation, 1))
-    except Exception:  # crafted metadata: struct.error, TypeError, KeyError, RecursionError, …
-        turn = None
-    return picture if turn is None else picture.transpose(turn)
 
 
 def _too_many_bytes(settings: Settings, param: str) -> Exception:

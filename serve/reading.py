@@ -48,8 +48,7 @@ async def _from_form(request: Request) -> tuple[ClassifyRequest, bytes]:
         if not isinstance(image, UploadFile):
             raise invalid("field 'image' must be a file of the form", "image")
         fields: dict[str, Any] = {name: value for name, value in form.items() if name != "image"}
-        if "classes" in fields:
-            fields["classes"] = form.getlist("classes")
+        fields |= {name: form.getlist(name) for name in ("classes", "window") if name in fields}
         try:
             return ClassifyRequest.model_validate(fields | {"image": ""}), await image.read()
         except ValidationError as error:

@@ -14,7 +14,7 @@ from serve.subjects import BASE, Subject
 
 log = logging.getLogger(__name__)
 
-OF_ONE_CLIENT = 16  # versions of one client, beside its live one, that may be giving answers at once
+OF_ONE_CLIENT = 16  # versions of one client in one family, beside its live one, that may be giving answers at once
 
 
 class Host(Protocol):
@@ -71,7 +71,7 @@ class Residents:
         self._keeps = keeps
         self._loaded: dict[str, Resident] = {}
         self._changes: Counter[str] = Counter()  # loads and unloads under way, by family: each holds a place
-        self._coming: Counter[str] = Counter()  # loads under way, by client
+        self._coming: Counter[tuple[str, str]] = Counter()  # loads under way, by client and family
         self._changing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # one change of a name at a time
 
     def get(self, name: str | None) -> Resident | None:
@@ -110,7 +110,7 @@ class Residents:
         host = self.hosts[subject.family]
         self._check_share(subject)
         self._changes[subject.family] += 1
-        self._coming[subject.client] += 1
+        self._coming[subject.client, subject.family] += 1
         try:
             await self._make_room(subject.family)
             host.require_up()
@@ -120,15 +120,16 @@ class Residents:
                 raise EngineUnreachableError
         finally:
             self._changes[subject.family] -= 1
-            self._coming[subject.client] -= 1
+            self._coming[subject.client, subject.family] -= 1
         resident = self._loaded[subject.name] = Resident(subject, generation)
         log.info("loaded %s", subject.name)
         return resident
 
     def _check_share(self, subject: Subject) -> None:
         """503 where a client has so many versions at work that it would take the places of others."""
-        at_work = sum(r.users > 0 and r.subject.client == subject.client for r in self._loaded.values())
-        if not self._keeps(subject.name) and at_work + self._coming[subject.client] > OF_ONE_CLIENT:
+        whose = subject.client, subject.family
+        at_work = sum(r.users > 0 and (r.subject.client, r.subject.family) == whose for r in self._loaded.values())
+        if not self._keeps(subject.name) and at_work + self._coming[whose] > OF_ONE_CLIENT:
             raise unavailable(f"{OF_ONE_CLIENT} other versions of {subject.client!r} are giving answers", 1)
 
     async def _make_room(self, family: str) -> None:

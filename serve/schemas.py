@@ -17,6 +17,13 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+Window = Annotated[
+    tuple[Annotated[float, Field(allow_inf_nan=False)], Annotated[float, Field(gt=0, allow_inf_nan=False)]],
+    Field(description="centre and width of the greys that are seen"),
+]
+"""What of a greyscale picture is seen (adapters_store/pictures.py)."""
+
+
 class TextPart(_Strict):
     """A piece of text of a message."""
 
@@ -25,10 +32,11 @@ class TextPart(_Strict):
 
 
 class ImageUrl(_Strict):
-    """An image as a data URL; ``detail`` is accepted and has no effect."""
+    """An image as a data URL, and ``window`` for one of greys; ``detail`` is accepted and has no effect."""
 
     url: str
     detail: Literal["auto", "low", "high"] | None = None
+    window: Window | None = None
 
 
 class ImagePart(_Strict):
@@ -165,6 +173,7 @@ class ClassifyRequest(_Strict):
 
     model: str
     image: str
+    window: Window | None = None
     top_k: Annotated[int, Field(ge=1, le=1000)] = 5
     classes: ClassNames | None = None
 

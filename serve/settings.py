@@ -6,6 +6,7 @@ from typing import Literal
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from adapters_store.llava import check_llava, find_llava
 from adapters_store.paths import default_store, resolve
 
 MIB = 1 << 20
@@ -21,7 +22,10 @@ class Settings(BaseSettings):
     store: Path = Field(default_factory=default_store, description="store of published versions; holds keys.json too")
     host: str = Field("127.0.0.1", description="address to listen on")
     port: int = Field(8000, ge=1, le=65535, description="port to listen on")
-    base: Path | None = Field(Path("bases/tiny/llava"), description="LLaVA folder answered over; 'none': no engine")
+    base: Path | None = Field(
+        Path("bases/tiny/llava"),
+        description="LLaVA answered over: a folder, or its name in Hugging Face's cache; 'none': no engine",
+    )
     clip: str | None = Field(
         "bases/tiny/clip", description="open_clip folder, or model by name, classified over; 'none': without"
     )
@@ -92,17 +96,22 @@ class Settings(BaseSettings):
     def _text(cls, value: object) -> object:
         return str(value) if isinstance(value, Path) else value
 
-    @field_validator("base", "exports")
+    @field_validator("exports")
     @classmethod
-    def _found(cls, value: Path | None) -> Path | None:
-        return None if value is None else resolve(value)
+    def _found(cls, value: Path) -> Path:
+        return resolve(value)
 
     @field_validator("base")
     @classmethod
-    def _exists(cls, value: Path | None) -> Path | None:
-        if value is not None and not value.is_dir():
-            raise ValueError(f"folder '{value}' does not exist")
-        return value
+    def _understood(cls, value: Path | None) -> Path | None:
+        if value is None:
+            return None
+        try:
+            folder = find_llava(value)
+        except FileNotFoundError as error:
+            raise ValueError(str(error)) from error
+        check_llava(folder)
+        return folder
 
     @field_validator("clip")
     @classmethod

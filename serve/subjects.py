@@ -1,13 +1,13 @@
 """What answers: a client's version, or the base; the little that serving needs to know of it."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
 
-from adapters_store.manifest import ImageTransform
+from adapters_store.llava import chat_template
+from adapters_store.manifest import Family, ImageTransform
 from adapters_store.personal.connector import CONNECTOR
 from adapters_store.store import Artefact
+from adapters_store.transforms import of_llava
 
 BASE = "base"  # the model name of the base without an adapter
 
@@ -18,7 +18,7 @@ class Subject:
 
     client: str
     version: str
-    family: Literal["mllm", "clip"]
+    family: Family
     folder: Path
     base_id: str
     image_transform: ImageTransform
@@ -62,39 +62,6 @@ def of_base(base: Path, base_id: str, zero_adapter: Path) -> Subject:
         family="mllm",
         folder=zero_adapter,
         base_id=base_id,
-        image_transform=_image_transform(base),
-        prompt_template=_chat_template(base),
+        image_transform=of_llava(base),
+        prompt_template=chat_template(base),
     )
-
-
-def _chat_template(base: Path) -> str:
-    for name, field in (("chat_template.jinja", None), ("chat_template.json", "chat_template"),
-                        ("tokenizer_config.json", "chat_template")):  # fmt: skip
-        path = base / name
-        if path.exists():
-            found = path.read_text() if field is None else json.loads(path.read_text()).get(field)
-            if found:
-                return str(found)
-    raise ValueError(f"base {str(base)!r} has no chat template (chat_template.jinja or tokenizer_config.json)")
-
-
-def _image_transform(base: Path) -> ImageTransform:
-    side = json.loads((base / "config.json").read_text())["vision_config"]["image_size"]
-    processor = _image_processor(base)
-    return ImageTransform(
-        size=side,
-        mean=processor["image_mean"],
-        std=processor["image_std"],
-        interpolation="bilinear" if processor.get("resample", 3) == 2 else "bicubic",  # Pillow's numbers
-    )
-
-
-def _image_processor(base: Path) -> dict[str, Any]:
-    for name in ("preprocessor_config.json", "processor_config.json"):
-        path = base / name
-        if path.exists():
-            config = json.loads(path.read_text())
-            found: dict[str, Any] = config.get("image_processor", config)
-            if "image_mean" in found:
-                return found
-    raise ValueError(f"base {str(base)!r} has no image processor (preprocessor_config.json or processor_config.json)")

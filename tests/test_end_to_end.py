@@ -78,7 +78,7 @@ def asked(member: ClientData) -> list[Question]:
 
 def check_boxes(gateway: LiveGateway, store: Store, settings: RunConfig, member: ClientData) -> None:
     """The gateway's boxes are those of the trainer's own model over the published bytes."""
-    live = store.live(member.id)
+    live = store.live(member.id, "mllm")
     assert live is not None
     folder = store.artefact(member.id, live.version).path
     method = build_method(settings.method)

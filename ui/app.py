@@ -20,6 +20,7 @@ CSS = """
 .who > button { flex: 0 0 auto }
 .picture img { width: 100%; height: 100%; object-fit: contain }
 """
+DOES = {"mllm": "answers questions", "clip": "sorts pictures into its classes"}  # in the order of the views
 ENTERING = 16  # log-ins at once
 
 
@@ -67,21 +68,25 @@ def build(gateway: Gateway, sessions: Sessions, uploads: Uploads) -> Page:
             who, name = sessions.permitted(request, name)
             with sessions.spoken(who):
                 found = await gateway.describe(who.key, name)
-            shown = gr.Group(visible=found.family == "mllm"), gr.Group(visible=found.family == "clip")
+            shown = [gr.Group(visible=family in found.versions) for family in DOES]
             return sentence(found), *shown, *_empty(results[2:])
 
-        async def follow(name: object, said: object, request: gr.Request) -> Any:
+        async def follow(family: str, name: object, said: object, request: gr.Request) -> Any:
             who = sessions.of(request)
             answered = re.match(r"(\S+)@(\w+) over base ", said) if isinstance(said, str) else None
             if who is None or answered is None or answered[1] != name or name not in who.clients:
                 return gr.skip()
             try:
-                return sentence(replace(await gateway.describe(who.key, name), version=answered[2]))
+                found = await gateway.describe(who.key, name)
+                return sentence(replace(found, versions=found.versions | {family: answered[2]}))
             except GatewayError:
                 return gr.skip()
 
         async def rest(name: object, said: object, request: gr.Request) -> tuple[Any, ...]:
-            return *ask.rested(), await follow(name, said, request)
+            return *ask.rested(), await follow("mllm", name, said, request)
+
+        async def sorted_over(name: object, said: object, request: gr.Request) -> Any:
+            return await follow("clip", name, said, request)
 
         async def clear() -> tuple[Any, ...]:
             return *ask.rested(), gr.Textbox(None, visible=False), None, None, gr.Label(None, visible=False), None
@@ -119,7 +124,7 @@ def build(gateway: Gateway, sessions: Sessions, uploads: Uploads) -> Page:
         # One event after another: Gradio's page may lose the end of one that begins while another ends.
         for over in (asked.success, asked.failure):  # when it was cancelled too
             over(rest, inputs=[client, source], outputs=[*asking.asking, about], **private)
-        sorted_.success(follow, inputs=[client, source], outputs=[about], **private)
+        sorted_.success(sorted_over, inputs=[client, source], outputs=[about], **private)
         left = leave.click(logout, outputs=[client, door, room, *results], api_name="logout", **quiet)
         left.success(clear, outputs=cleared, **private)
     return page
@@ -127,10 +132,12 @@ def build(gateway: Gateway, sessions: Sessions, uploads: Uploads) -> Page:
 
 def sentence(found: Described) -> str:
     """What the person is told of the chosen model."""
-    if found.version is None:
+    does = [(DOES[family], version) for family, version in found.versions.items()]
+    if not does:
         return f"**{found.id}** has no version that answers yet."
-    does = "answers questions" if found.family == "mllm" else "sorts pictures into its classes"
-    return f"**{found.id}** {does}. It is version `{found.version}`"
+    if len(does) == 1:
+        return f"**{found.id}** {does[0][0]}. It is version `{does[0][1]}`"
+    return f"**{found.id}** " + " and ".join(f"{words} (version `{version}`)" for words, version in does)
 
 
 def _empty(components: list[Any]) -> list[None]:

@@ -26,11 +26,10 @@ class KeyRefusedError(GatewayError):
 
 @dataclass(frozen=True)
 class Described:
-    """A client as its person may know it: family (mllm or clip) and version are None where nothing answers."""
+    """A client as its person may know it: which version answers, by family (mllm, clip)."""
 
     id: str
-    family: str | None
-    version: str | None
+    versions: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -70,9 +69,12 @@ class Gateway:
     async def describe(self, key: str, client: str) -> Described:
         """What answers for the client now."""
         path = f"/v1/clients/{client}"
-        return await self._read(
-            "GET", path, key, None, lambda found: Described(client, found["family"], found["answering"])
-        )
+
+        def read(found: Any) -> Described:
+            answering = {family: one["answering"] for family, one in found["families"].items()}
+            return Described(client, {family: version for family, version in answering.items() if version})
+
+        return await self._read("GET", path, key, None, read)
 
     async def ask(self, key: str, model: str, question: str, png: bytes | None) -> AsyncIterator[Piece]:
         """The answer as it grows, one piece for every chunk the gateway sends."""

@@ -1,4 +1,4 @@
-"""An uploaded file as the picture the person sees: upright, RGB, without the camera's metadata."""
+"""An uploaded file as the gateway is sent it: upright, of the same colours, without the camera's metadata."""
 
 import asyncio
 import io
@@ -25,6 +25,8 @@ def as_png(upload: bytes | None) -> bytes | None:
         return None
     try:
         upright = _upright(upload)
+    except gr.Error:
+        raise
     except (UnidentifiedImageError, Image.DecompressionBombError) as error:
         raise gr.Error("That file is not an image this page can read.", print_exception=False) from error
     except Exception as error:  # Pillow raises many things on a file that breaks off or was made to harm
@@ -34,7 +36,7 @@ def as_png(upload: bytes | None) -> bytes | None:
     upright.info.clear()
     upright.thumbnail((SENT_SIDE, SENT_SIDE))  # leaves a smaller picture as it is
     out = io.BytesIO()
-    upright.save(out, "PNG")
+    (upright.convert("I;16") if upright.mode == "I" else upright).save(out, "PNG")
     return out.getvalue()
 
 
@@ -48,4 +50,13 @@ def _upright(upload: bytes) -> Image.Image | None:
             image.draft("RGB", (SENT_SIDE, SENT_SIDE))  # a JPEG is decoded at a half, quarter or eighth at once
             ImageOps.exif_transpose(image, in_place=True)
             image.load()
-            return image if image.mode == "RGB" else image.convert("RGB")
+            return image.convert(_kept(image))
+
+
+def _kept(image: Image.Image) -> str:
+    """The mode in which the gateway is sent all that it would see in the file itself."""
+    if image.mode in ("I", "F"):
+        raise gr.Error("That image has 32-bit values, which cannot be shown as they are meant.", print_exception=False)
+    if image.mode.startswith("I;16"):
+        return "I"  # of which a thumbnail can be made
+    return "RGBA" if image.has_transparency_data else "RGB"

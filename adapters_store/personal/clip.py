@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from adapters_store.manifest import ImageTransform
+from adapters_store.transforms import of_open_clip
 
 Tokenise = Callable[[Sequence[str]], Tensor]
 
@@ -51,16 +51,12 @@ def load_clip(name: str | Path, pretrained: str | None = None, device: str | tor
     import open_clip  # slow to import, and not everybody who names a Clip loads one
 
     identifier = f"local-dir:{name}" if Path(name).is_dir() else str(name)
-    model = open_clip.create_model(identifier, pretrained=pretrained, precision="fp32", device=device)
+    try:
+        model = open_clip.create_model(identifier, pretrained=pretrained, precision="fp32", device=device)
+    except RuntimeError as error:  # of load_state_dict, which is strict
+        reason = " ".join(str(error).split())
+        raise ValueError(
+            f"base {str(name)!r} has other weights than its configuration asks for: {reason:.300}"
+        ) from error
     model.eval().requires_grad_(False)
-    return Clip(model, open_clip.get_tokenizer(identifier), _image_transform(model.visual.preprocess_cfg))
-
-
-def _image_transform(preprocess: dict[str, Any]) -> ImageTransform:
-    size = preprocess["size"]
-    return ImageTransform(
-        size=size if isinstance(size, int) else size[0],
-        mean=tuple(preprocess["mean"]),
-        std=tuple(preprocess["std"]),
-        interpolation=preprocess.get("interpolation", "bicubic"),
-    )
+    return Clip(model, open_clip.get_tokenizer(identifier), of_open_clip(model.visual.preprocess_cfg))

@@ -85,7 +85,7 @@ def calls(store: Store, client: str, version: str) -> dict[str, Callable[[], obj
         "live": lambda: store.live(client),
         "artefact": lambda: store.artefact(client, version),
         "verify": lambda: store.verify(client, version),
-        "canary": lambda: store.set_canary(client, None),
+        "families": lambda: store.families(client),
         "publish": lambda: store.publish(manifest(client), prompt_files(9.0), {}, activate=True),
         "rollback": lambda: store.rollback(client),
         "activate": lambda: store.activate(client, version),

@@ -117,5 +117,5 @@ def test_export_is_reused_and_leaves_nothing_partial(folder: Path, tmp_path: Pat
 def test_failed_export_leaves_nothing_behind(folder: Path, tmp_path: Path) -> None:
     (folder / "model.safetensors").write_bytes(b"damaged")
     with pytest.raises(Exception, match=r"(?i)header"):
-        export_base(folder, tmp_path / "out", "nf4")
+        export_base(folder, tmp_path / "out", None)
     assert list((tmp_path / "out").iterdir()) == []

@@ -46,9 +46,9 @@ def test_bytes_that_are_no_document_are_refused_by_name(store: Store, name: str,
 @pytest.mark.parametrize("data", BYTES.values(), ids=BYTES)
 def test_a_pointer_that_is_no_document_is_refused_and_repaired_by_activating(store: Store, data: bytes) -> None:
     version, bob = live(store), state(store, "bob")
-    (store.root / "amy" / "live.json").write_bytes(data)
+    (store.root / "amy" / "live-clip.json").write_bytes(data)
     for call in (store.live, store.rollback):
-        with pytest.raises(StoreError, match=r"live\.json of client 'amy' is damaged"):
+        with pytest.raises(StoreError, match=r"live-clip\.json of client 'amy' is damaged"):
             call("amy")
     assert store.clients() == ["amy", "bob"]
     assert state(store, "bob") == bob
@@ -63,7 +63,7 @@ def test_an_adapters_configuration_that_is_no_document_is_refused(store: Store, 
 
 
 @pytest.mark.parametrize("make", SPECIAL.values(), ids=SPECIAL)
-@pytest.mark.parametrize("place", [*(f"VERSION/{name}" for name in OWN), "VERSION", "live.json", ""])
+@pytest.mark.parametrize("place", [*(f"VERSION/{name}" for name in OWN), "VERSION", "live-clip.json", ""])
 def test_what_is_no_regular_file_is_refused_and_waited_for_by_nobody(
     store: Store, place: str, make: Callable[[Path], None]
 ) -> None:
@@ -72,7 +72,7 @@ def test_what_is_no_regular_file_is_refused_and_waited_for_by_nobody(
     shutil.rmtree(path) if path.is_dir() else path.unlink()
     make(path)
     with in_time(), pytest.raises(StoreError, match="amy"):
-        store.live("amy") if place == "live.json" else store.verify("amy", version)
+        store.live("amy") if place == "live-clip.json" else store.verify("amy", version)
     said(store, "amy", version)
     with in_time():
         assert state(store, "bob") == bob
@@ -103,14 +103,14 @@ def test_a_client_folder_elsewhere_is_not_followed(store: Store, tmp_path: Path)
     assert set(said(store, "amy", version)) > {"versions", "live", "artefact", "publish"}
 
 
-@pytest.mark.parametrize("name", ["manifest.json", "report.json", "live.json", "prompt.safetensors"])
+@pytest.mark.parametrize("name", ["manifest.json", "report.json", "live-clip.json", "prompt.safetensors"])
 def test_a_file_of_a_terabyte_is_not_read(store: Store, name: str) -> None:
     version, bob = live(store), state(store, "bob")
-    path = store.root / "amy" / ("" if name == "live.json" else version) / name
+    path = store.root / "amy" / ("" if name == "live-clip.json" else version) / name
     with path.open("r+b") as file:
         file.truncate(1 << 40)  # sparse: it takes no space
     with in_time(), pytest.raises(StoreError, match=r"1099511627776 bytes"):
-        store.live("amy") if name == "live.json" else store.verify("amy", version)
+        store.live("amy") if name == "live-clip.json" else store.verify("amy", version)
     said(store, "amy", version)
     assert state(store, "bob") == bob
 
@@ -148,13 +148,13 @@ def mutated(data: bytes, choose: random.Random) -> bytes:
     return bytes(changed)
 
 
-@pytest.mark.parametrize("name", [*OWN, "live.json"])
+@pytest.mark.parametrize("name", [*OWN, "live-clip.json"])
 def test_changed_bytes_of_a_version_only_ever_bring_sentences(store: Store, name: str) -> None:
     choose, version, bob = random.Random(f"{name} 0"), live(store), state(store, "bob")
     sound = store.root.with_name("sound")
     shutil.copytree(store.root / "amy", sound)
     for _ in range(25):
-        path = store.root / "amy" / ("" if name == "live.json" else version) / name
+        path = store.root / "amy" / ("" if name == "live-clip.json" else version) / name
         path.write_bytes(mutated(path.read_bytes(), choose))
         said(store, "amy", version)
         assert state(store, "bob") == bob

@@ -71,8 +71,10 @@ def test_a_store_that_never_staged_anything_can_be_freed(store: Store) -> None:
 
 
 def test_a_damaged_client_does_not_keep_the_others_from_being_cleaned(store: Store) -> None:
-    (store.root / "amy" / "live.json").write_text("{")
+    (store.root / "amy" / "live-clip.json").write_text("{")
     bob = store.versions("bob")
-    with pytest.raises(StoreError, match=r"3 versions were removed; of 1 clients none: live\.json of client 'amy'"):
+    with pytest.raises(
+        StoreError, match=r"3 versions were removed; of 1 clients none: live-clip\.json of client 'amy'"
+    ):
         store.gc(0)
     assert (len(store.versions("amy")), store.versions("bob")) == (4, bob[3:])

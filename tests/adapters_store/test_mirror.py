@@ -83,8 +83,8 @@ def test_what_was_changed_on_the_mirror_is_refused_and_the_old_version_stays(
     moved = pull(url, there)
     assert f"amy@{new} of {url} is refused: file prompt.safetensors is damaged" in moved.refused[0]
     assert there.live("amy") == before
-    write(url, "amy/live.json", b"{half")
-    assert "live.json is damaged" in pull(url, there).refused[1]
+    write(url, "amy/live-clip.json", b"{half")
+    assert "live-clip.json is damaged" in pull(url, there).refused[1]
     assert there.live("amy") == before
 
 

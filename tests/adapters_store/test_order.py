@@ -111,21 +111,21 @@ def test_an_absurd_moment_is_not_pulled(store: Store, url: str, tmp_path: Path, 
 
 
 @pytest.mark.parametrize("data", BYTES.values(), ids=BYTES)
-@pytest.mark.parametrize("name", ["report.json", "manifest.json", "prompt.safetensors", "live.json"])
+@pytest.mark.parametrize("name", ["report.json", "manifest.json", "prompt.safetensors", "live-clip.json"])
 def test_a_mirrors_document_that_is_none_is_refused(
     store: Store, url: str, tmp_path: Path, name: str, data: bytes
 ) -> None:
     version = store.versions("amy")[0]
-    put(url, f"amy/{name}" if name == "live.json" else f"amy/{version}/{name}", data)
+    put(url, f"amy/{name}" if name == "live-clip.json" else f"amy/{version}/{name}", data)
     assert name in pulled(url, Store(tmp_path / "there"))
 
 
-@pytest.mark.parametrize("name", ["report.json", "manifest.json", "prompt.safetensors", "live.json"])
+@pytest.mark.parametrize("name", ["report.json", "manifest.json", "prompt.safetensors", "live-clip.json"])
 def test_nothing_is_fetched_that_is_larger_than_a_store_holds(
     store: Store, url: str, tmp_path: Path, name: str
 ) -> None:
     version = store.versions("amy")[0]
-    path = tmp_path / "mirror" / "amy" / ("" if name == "live.json" else version) / name
+    path = tmp_path / "mirror" / "amy" / ("" if name == "live-clip.json" else version) / name
     with path.open("r+b") as file:
         file.truncate(1 << 40)
     assert "1099511627776 bytes" in pulled(url, Store(tmp_path / "there"))
@@ -145,12 +145,12 @@ def link(path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [folder, fifo, link])
-@pytest.mark.parametrize("name", ["report.json", "manifest.json", "prompt.safetensors", "live.json"])
+@pytest.mark.parametrize("name", ["report.json", "manifest.json", "prompt.safetensors", "live-clip.json"])
 def test_what_is_no_file_on_a_mirror_is_refused(
     store: Store, url: str, tmp_path: Path, name: str, make: Callable[[Path], None]
 ) -> None:
     version = store.versions("amy")[0]
-    path = tmp_path / "mirror" / "amy" / ("" if name == "live.json" else version) / name
+    path = tmp_path / "mirror" / "amy" / ("" if name == "live-clip.json" else version) / name
     path.unlink()
     make(path)
     assert "amy" in pulled(url, Store(tmp_path / "there"))
@@ -158,7 +158,7 @@ def test_what_is_no_file_on_a_mirror_is_refused(
 
 def test_names_on_a_mirror_lead_nowhere(store: Store, url: str, tmp_path: Path) -> None:
     for name in ("..", "base", "Amy", "x" * 80, "a\nb"):
-        put(url, f"{name}/live.json", b"{}")
+        put(url, f"{name}/live-clip.json", b"{}")
     (tmp_path / "mirror" / "cat").write_text("no folder")
     there = Store(tmp_path / "there")
     pulled(url, there)
@@ -171,7 +171,7 @@ def test_one_damaged_client_here_does_not_end_a_push_or_a_pull(store: Store, url
     (there.root / "amy").rename(tmp_path / "elsewhere")
     (there.root / "amy").symlink_to(tmp_path / "elsewhere")
     publish(store, 2.0, "bob")
-    (store.root / "amy" / "live.json").write_bytes(b"[" * 100_000)
+    (store.root / "amy" / "live-clip.json").write_bytes(b"[" * 100_000)
     moved = push(store, url)
     assert (moved.pointed, len(moved.refused)) == (["bob"], 1)
     assert "amy is a link" in pulled(url, there)

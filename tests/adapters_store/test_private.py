@@ -20,8 +20,7 @@ def published(root: Path) -> Store:
     store = Store(root)
     for value in (1.0, 2.0, 3.0):
         store.publish(manifest(), prompt_files(value), {}, activate=True)
-    encoder = {f"encoder_text/{name}": data for name, data in lora_files(use_rslora=False).items()}
-    store.publish(manifest("bob", family="mllm"), lora_files() | encoder, {}, activate=True)
+    store.publish(manifest("bob", family="mllm"), lora_files(), {}, activate=True)
     return store
 
 

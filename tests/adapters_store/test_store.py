@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters_store.store import Store, StoreError
+from adapters_store.store import Live, Store, StoreError
 from tests.adapters_store.artefacts import manifest, prompt_files
 
 
@@ -76,41 +76,32 @@ def test_rollback_goes_back_step_by_step_and_then_says_so(store: Store) -> None:
 def test_a_damaged_version_is_not_activated_and_the_old_one_stays(store: Store) -> None:
     first, second = publish(store, 1.0), publish(store, 2.0, activate=False)
     (store.root / "amy" / second / "prompt.safetensors").write_bytes(b"junk")
-    for point in (store.activate, store.set_canary):
-        with pytest.raises(StoreError, match=f"amy@{second} is refused: file prompt.safetensors has 4 bytes"):
-            point("amy", second)
+    with pytest.raises(StoreError, match=f"amy@{second} is refused: file prompt.safetensors has 4 bytes"):
+        store.activate("amy", second)
     assert store.live("amy").version == first
 
 
-def test_gc_keeps_live_canary_and_the_rollback_targets_asked_for(store: Store) -> None:
+def test_gc_keeps_the_live_one_and_the_rollback_targets_asked_for(store: Store) -> None:
     old, target, live = (publish(store, float(i)) for i in range(3))
-    canary, waiting = publish(store, 7.0, activate=False), publish(store, 8.0, activate=False)
-    store.set_canary("amy", canary, 10)
+    waiting = publish(store, 8.0, activate=False)
     other = publish(store, 1.0, "bob")
     assert store.gc(9) == []
     assert store.gc(1) == [f"amy@{old}"]
-    assert store.versions("amy") == [target, live, canary, waiting]
+    assert store.versions("amy") == [target, live, waiting]
     assert store.live("amy").previous == [target]
     assert store.rollback("amy") == target
-    assert store.gc(0) == [f"amy@{v}" for v in (live, canary, waiting)]
+    assert store.gc(0) == [f"amy@{v}" for v in (live, waiting)]
     assert (store.versions("amy"), store.versions("bob")) == ([target], [other])
     with pytest.raises(StoreError, match="keep is -1"):
         store.gc(-1)
 
 
-def test_a_canary_has_a_share_and_ends_with_none_or_when_it_goes_live(store: Store) -> None:
+def test_a_canary_is_refused_since_no_gateway_serves_it(store: Store) -> None:
     live, canary = publish(store, 1.0), publish(store, 2.0, activate=False)
-    store.set_canary("amy", canary, 25)
-    assert (store.live("amy").canary, store.live("amy").canary_percent) == (canary, 25)
-    with pytest.raises(StoreError, match="canary percent is 101"):
-        store.set_canary("amy", canary, 101)
-    with pytest.raises(StoreError, match="is live already"):
-        store.set_canary("amy", live, 5)
-    store.activate("amy", canary)
-    assert (store.live("amy").canary, store.live("amy").previous) == (None, [live])
-    store.set_canary("amy", live, 5)
-    store.set_canary("amy", None)
-    assert (store.live("amy").canary, store.live("amy").canary_percent) == (None, 0)
+    for version, percent in ((canary, 25), (canary, 0), (None, 0)):
+        with pytest.raises(StoreError, match="canary of client 'amy' is refused: canaries are not served yet"):
+            store.set_canary("amy", version, percent)
+    assert store.live("amy") == Live(version=live)
 
 
 def test_a_report_that_is_no_json_is_refused(store: Store) -> None:
@@ -159,8 +150,8 @@ def test_the_unknown_is_a_sentence_and_makes_no_folder(store: Store) -> None:
 
 def test_a_damaged_pointer_is_named_and_repaired_by_activating(store: Store) -> None:
     version = publish(store, 1.0)
-    (store.root / "amy" / "live.json").write_text('{"version": "../../etc"}')
-    with pytest.raises(StoreError, match=r"live\.json of client 'amy' is damaged"):
+    (store.root / "amy" / "live-clip.json").write_text('{"version": "../../etc"}')
+    with pytest.raises(StoreError, match=r"live-clip\.json of client 'amy' is damaged"):
         store.live("amy")
     store.activate("amy", version)
     assert store.live("amy").version == version

@@ -10,6 +10,7 @@ from safetensors.torch import save as save_torch
 
 from adapters_store.limits import HEADER_BYTES, TENSORS
 from adapters_store.store import Store, StoreError
+from adapters_store.verify import entry_of
 from tests.adapters_store.artefacts import BASE, MODULES, lora_files, lora_tensors, manifest, prompt_files
 
 OUTSIDE = ["model.vision_tower.encoder.layers.0.self_attn.q_proj"]
@@ -83,6 +84,34 @@ def test_an_adapter_of_the_vision_tower_alone_is_refused(store: Store) -> None:
     files = lora_files(lora_tensors(modules=OUTSIDE), target_modules=["q_proj"])
     with pytest.raises(StoreError, match="outside the language model"):
         store.publish(manifest(family="mllm", target_modules=["q_proj"]), files, {}, activate=True)
+
+
+ENCODER = {f"encoder_{kind}/{name}": data for kind in ("audio", "vision") for name, data in lora_files().items()}
+
+
+@pytest.mark.parametrize(
+    ("family", "files", "sentence"),
+    [
+        ("mllm", lora_files() | ENCODER, "file encoder_audio/adapter_config.json is refused: no gateway applies"),
+        ("clip", prompt_files() | ENCODER, "file encoder_audio/adapter_config.json is refused: no gateway applies"),
+        ("mllm", lora_files() | prompt_files(), "file prompt.safetensors is not for a version of family 'mllm'"),
+    ],
+)
+def test_what_serving_would_ignore_is_refused_when_published_and_when_served(
+    store: Store, family: str, files: dict[str, bytes], sentence: str
+) -> None:
+    with pytest.raises(StoreError, match=sentence):
+        store.publish(manifest(family=family), files, {}, activate=True)
+    assert store.clients() == []
+    said = manifest(family=family, files={name: entry_of(data) for name, data in files.items()})
+    for name, data in {**files, "manifest.json": said.canonical_json(), "report.json": b"{}"}.items():
+        path = store.root / "amy" / said.version / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    for call in (store.read, store.activate):
+        with pytest.raises(StoreError, match=f"amy@{said.version} is refused: {sentence}"):
+            call("amy", said.version)
+    assert store.families("amy") == []
 
 
 BLOCK = "visual.transformer.resblocks.0."

@@ -63,8 +63,8 @@ def point(store: Store, client: str, version: str) -> None:
     live = store.live(client)
     assert live is not None
     previous = [*(v for v in live.previous if v != version), live.version]
-    pointer = {"version": version, "canary": None, "canary_percent": 0, "previous": previous[:1]}
-    (store.root / client / "live.json").write_text(json.dumps(pointer))
+    pointer = {"version": version, "previous": previous[:1]}
+    (store.root / client / "live-mllm.json").write_text(json.dumps(pointer))
 
 
 def entry(data: bytes) -> dict[str, Any]:

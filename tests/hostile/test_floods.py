@@ -101,7 +101,7 @@ def test_a_list_of_a_million_nothings_is_not_parsed(small: LiveGateway) -> None:
     assert grown < 200
 
 
-REST_S, AFTER_S = 6.0, 5.0  # the bystander's windows before a flood, and from five seconds after it
+REST_S, AFTER_S = 15.0, 5.0  # the bystander's windows before a flood and after it; a window begins so long after it
 MEMORY_MIB = 1024.0
 
 ATTACKS: dict[str, Attack] = {
@@ -157,17 +157,16 @@ async def measured(live: LiveGateway, attack: Attack) -> None:
         began = time.monotonic()
         await attack(port_of(live), key)
         ended = time.monotonic()
-        await asyncio.sleep(4 * AFTER_S)
+        await asyncio.sleep(AFTER_S + REST_S)
     assert not seen.failures
-    before, later = seen.median(began - REST_S, began), seen.median(ended + 3 * AFTER_S, ended + 4 * AFTER_S)
-    alone = max(before, min(later, 1.5 * before))  # a machine that is shared drifts: not every second is the flood's
-    during = seen.median(began, ended) if ended - began > 2 else alone
-    after = seen.median(ended + AFTER_S, ended + 2 * AFTER_S)
+    before = seen.median(began - REST_S, began)
+    during = seen.median(began, ended) if ended - began > 2 else before
+    after = seen.median(ended + AFTER_S, ended + AFTER_S + REST_S)
     grown = seen.peak_mib - rest
-    print(f"rest {before:.3f} and {later:.3f} s, during {during:.3f} s, after {after:.3f} s, +{grown:.0f} MiB")
+    print(f"rest {before:.3f} s, during {during:.3f} s, after {after:.3f} s, +{grown:.0f} MiB")
     assert grown <= MEMORY_MIB
-    assert during <= 3 * alone
-    assert after <= 1.2 * alone
+    assert during <= 3 * before
+    assert after <= 1.2 * before
 
 
 @pytest.mark.accept
@@ -181,12 +180,12 @@ def test_what_nobody_waits_for_any_more_ends_in_the_engine_within_a_second(large
         assert answer.status_code == 200
         return time.monotonic() - began
 
-    before = sorted(seconds() for _ in range(9))[4]
+    before = sorted(seconds() for _ in range(15))[7]
     asyncio.run(flood(port_of(large), heavy, 30, 4))
     time.sleep(1)
-    after = sorted(seconds() for _ in range(5))[2]
-    later = sorted(seconds() for _ in range(9))[4]
-    assert after <= 1.2 * max(before, min(later, 1.5 * before))  # as above
+    after = sorted(seconds() for _ in range(15))[7]
+    print(f"rest {before:.3f} s, after {after:.3f} s")
+    assert after <= 1.2 * before
 
 
 def test_the_house_is_quiet_afterwards(small: LiveGateway, tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_each_is_refused_and_nobody_else_notices(gateway: LiveGateway) -> None:
                 answering[name] = found
                 gateway.wait_for("mal", sound)
         for name, content in POINTERS.items():
-            pointer = store.root / "mal" / "live.json"
+            pointer = store.root / "mal" / "live-mllm.json"
             pointer.unlink()
             content(pointer) if callable(content) else pointer.write_bytes(content)
             store.activate("next", nexts[0])
@@ -86,7 +86,7 @@ def settled(gateway: LiveGateway, version: str) -> str:
 
 def write_back(store: Store, sound: str) -> None:
     """Points at the sound version again."""
-    pointer = store.root / "mal" / "live.json"
+    pointer = store.root / "mal" / "live-mllm.json"
     if pointer.is_dir() and not pointer.is_symlink():
         pointer.rmdir()
     pointer.unlink(missing_ok=True)

@@ -75,11 +75,12 @@ class LiveGateway:
         raise RuntimeError(f"the gateway did not become ready:\n{self.log()[-4000:]}")
 
     def wait_for(self, model: str, version: str, timeout_s: float = 30) -> float:
-        """Seconds until ``model`` is answered by that version."""
+        """Seconds until ``model`` is answered by that version, in its family."""
         began = time.monotonic()
         with self.http() as http:
             while time.monotonic() < began + timeout_s:
-                if http.get(f"/v1/clients/{model}").json().get("answering") == version:
+                families = http.get(f"/v1/clients/{model}").json().get("families", {})
+                if version in [family["answering"] for family in families.values()]:
                     return time.monotonic() - began
                 time.sleep(0.02)
         raise RuntimeError(f"{model} is not answered by {version}:\n{self.log()[-4000:]}")

@@ -147,7 +147,7 @@ def check_but_for_ties(
 
 
 def _live_version(store: Store, client: str) -> str:
-    live = store.live(client)
+    live = store.live(client, "mllm")
     assert live is not None, f"{client} has no live version"
     return live.version
 

@@ -74,17 +74,21 @@ def play(tmp_path: Path) -> Callable[[Scenario], None]:
 
     def run(scenario: Scenario) -> None:
         store, engine = Store(tmp_path / "store"), FakeEngine()
-        fixed = [of_base(LLAVA, BASE, tmp_path)]
-        copies = Copies(tmp_path / "copies")
-        adapters = Adapters(store, {"mllm": engine}, fixed, copies, Settings(retry_refused_s=1000))
+        adapters = gateway_over(store, {"mllm": engine}, tmp_path)
         asyncio.run(scenario(store, engine, adapters))
 
     return run
 
 
+def gateway_over(store: Store, hosts: dict[str, FakeEngine], folder: Path) -> Adapters:
+    """What follows the store, with what it makes in the folder."""
+    fixed = [of_base(LLAVA, BASE, folder)]
+    return Adapters(store, hosts, fixed, Copies(folder / "copies"), Settings(retry_refused_s=1000))
+
+
 async def answering(adapters: Adapters, client: str, version: str | None = None) -> str:
     """The version a request would be answered by."""
-    resident = await adapters.lease(client, version)
+    resident = await adapters.lease(client, "mllm", version)
     resident.release()
     return resident.subject.version
 
@@ -114,7 +118,7 @@ def test_what_is_giving_an_answer_or_live_is_not_unloaded(play: Callable[[Scenar
         engine.capacity = 3
         first = publish_lora(store, "ann", 1)
         await adapters.sync()
-        busy = await adapters.lease("ann")
+        busy = await adapters.lease("ann", "mllm")
         second = publish_lora(store, "ann", 2)
         await adapters.sync()  # base, the busy one, the live one: full
         third = publish_lora(store, "ann", 3, activate=False)
@@ -122,9 +126,9 @@ def test_what_is_giving_an_answer_or_live_is_not_unloaded(play: Callable[[Scenar
         assert {f"ann@{first}", f"ann@{third}"} < set(engine.loaded)
         store.activate("ann", third)
         await adapters.sync()
-        held = await adapters.lease("ann")
+        held = await adapters.lease("ann", "mllm")
         with pytest.raises(GatewayError, match="all 3 places") as refused:
-            await adapters.lease("ann", second)
+            await adapters.lease("ann", "mllm", second)
         assert refused.value.status == 503
         assert f"ann@{third}" in engine.loaded
         busy.release()
@@ -141,7 +145,7 @@ def test_versions_asked_for_by_name_do_not_take_everybodys_places(play: Callable
         versions = [publish_lora(store, "ann", seed, activate=seed == 0) for seed in range(30)]
         other = publish_lora(store, "zoe", 99)
         await adapters.sync()
-        held = await asyncio.gather(*(adapters.lease("ann", v) for v in versions), return_exceptions=True)
+        held = await asyncio.gather(*(adapters.lease("ann", "mllm", v) for v in versions), return_exceptions=True)
         refused = [one for one in held if isinstance(one, GatewayError)]
         assert len(refused) == 30 - OF_ONE_CLIENT - 1  # the live one is not counted
         assert {error.status for error in refused} == {503}
@@ -180,7 +184,7 @@ def test_a_way_back_in_the_middle_of_everything_fails_nobody(play: Callable[[Sce
             asked = 0
             while not stop.is_set():
                 for version in (None, versions[0]):
-                    resident = await adapters.lease("ann", version)
+                    resident = await adapters.lease("ann", "mllm", version)
                     await asyncio.sleep(0.001)
                     assert resident.subject.name in engine.loaded
                     resident.release()
@@ -232,11 +236,11 @@ def test_a_slow_version_holds_up_nobody_else(play: Callable[[Scenario], None]) -
         await asyncio.sleep(0.1)
         version = publish_lora(store, "zoe", 2)
         deadline = asyncio.get_running_loop().time() + 5
-        while adapters.live("zoe") is None:
+        while adapters.live("zoe", "mllm") is None:
             assert asyncio.get_running_loop().time() < deadline
             await asyncio.sleep(0.02)
         assert await answering(adapters, "zoe") == version
-        assert adapters.live("ann") is None
+        assert adapters.live("ann", "mllm") is None
         go.set()
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
@@ -253,7 +257,7 @@ def test_numbers_that_are_not_finite_are_blamed_on_whom_they_belong_to(
         first, second = publish_lora(store, "ann", 1), publish_lora(store, "ann", 2)
         await adapters.sync()
         engine.is_sound = is_sound
-        busy = await adapters.lease("ann")
+        busy = await adapters.lease("ann", "mllm")
         await adapters.quarantine(busy.subject, "its numbers were not finite")
         busy.release()
         await adapters.sync()
@@ -261,7 +265,7 @@ def test_numbers_that_are_not_finite_are_blamed_on_whom_they_belong_to(
         assert list(adapters.refused) == ([f"ann@{second}"] if is_sound else [])
         if is_sound:
             with pytest.raises(GatewayError, match="not finite"):
-                await adapters.lease("ann", second)
+                await adapters.lease("ann", "mllm", second)
             await adapters.sync(retry_refused=True)
             assert await answering(adapters, "ann") == second
 
@@ -316,7 +320,7 @@ def test_a_refused_version_is_taken_once_it_is_repaired(play: Callable[[Scenario
         engine.refuses.add(f"ann@{version}")
         await adapters.sync()
         with pytest.raises(GatewayError, match="could not do this") as refused:
-            await adapters.lease("ann")
+            await adapters.lease("ann", "mllm")
         assert refused.value.status == 503
         engine.refuses.clear()
         await adapters.sync(retry_refused=True)
@@ -374,7 +378,7 @@ def test_a_client_that_is_gone_is_forgotten(play: Callable[[Scenario], None]) ->
         await adapters.sync()
         assert engine.loaded == [f"base@{BASE}"]
         with pytest.raises(GatewayError) as refused:
-            await adapters.lease("ann")
+            await adapters.lease("ann", "mllm")
         assert refused.value.status == 404
 
     play(scenario)
@@ -390,7 +394,7 @@ def test_named_versions_are_loaded_on_demand_and_not_hoarded(play: Callable[[Sce
         assert len(engine.loaded) == SPARE_VERSIONS + 2  # the spare ones, the live one, the base
         assert f"ann@{versions[0]}" in engine.loaded
         with pytest.raises(GatewayError) as refused:
-            await adapters.lease("ann", "0123456789abcdef")
+            await adapters.lease("ann", "mllm", "0123456789abcdef")
         assert refused.value.status == 404
 
     play(scenario)
@@ -404,7 +408,7 @@ def test_nothing_is_verified_while_the_engine_is_down(play: Callable[[Scenario],
         assert engine.history == []
         assert adapters.refused == {}
         with pytest.raises(GatewayError, match="engine is down") as refused:
-            await adapters.lease("ann")
+            await adapters.lease("ann", "mllm")
         assert refused.value.status == 503
 
     play(scenario)

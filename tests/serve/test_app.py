@@ -1,10 +1,13 @@
 """The routes over a gateway without an engine: who may ask, what is refused and how, and classification."""
 
+import base64
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 import torch
 from fastapi.testclient import TestClient
@@ -199,10 +202,26 @@ def test_a_form_and_a_data_url_give_the_same(app: TestClient, store: Store) -> N
     assert len(by_url.json()["top"]) == 2
 
 
+def test_a_window_shows_what_a_picture_of_more_bits_holds(app: TestClient, store: Store) -> None:
+    file = io.BytesIO()
+    Image.fromarray(noise(4)[..., 0].astype(np.uint16) * 16).save(file, "PNG")
+    seen = {"image": "data:image/png;base64," + base64.b64encode(file.getvalue()).decode(), "window": [2040, 4080]}
+    headers, asked = bearer(store, "cat"), {"model": "cat", "top_k": 3}
+    grey = {"image": data_url(np.repeat(noise(4)[..., :1], 3, axis=2))}
+    as_eight_bits = app.post("/v1/classify", headers=headers, json=asked | grey).json()["top"]
+    assert app.post("/v1/classify", headers=headers, json=asked | seen).json()["top"] == as_eight_bits
+    form = {"data": asked | {"window": ["2040", "4080"]}, "files": {"image": ("x.png", file.getvalue(), "image/png")}}
+    assert app.post("/v1/classify", headers=headers, **form).json()["top"] == as_eight_bits  # type: ignore[arg-type]
+    dark = app.post("/v1/classify", headers=headers, json=asked | {"image": seen["image"]}).json()["top"]
+    assert dark != as_eight_bits
+
+
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
         ({"model": "cat"}, "field 'image' is missing"),
+        ({"model": "cat", "image": data_url(noise(1)), "window": [1, 2]}, "a window is for greyscale pictures"),
+        ({"model": "cat", "image": data_url(noise(1)), "window": [1, 0]}, "field 'window.1'"),
         ({"model": "cat", "image": "http://127.0.0.1/x.png"}, "must be a data URL"),
         ({"model": "cat", "image": "data:image/png;base64,AAAA"}, "not an image"),
         ({"model": "cat", "image": "data:image/png;base64,AAAA", "top_k": 0}, "'top_k'"),
@@ -274,7 +293,7 @@ def test_a_new_prompt_is_followed(app: TestClient, store: Store) -> None:
 
 
 def test_a_damaged_pointer_keeps_the_version_that_answers(app: TestClient, store: Store, tmp_path: Path) -> None:
-    pointer = store.root / "cat/live.json"
+    pointer = store.root / "cat/live-clip.json"
     sound = pointer.read_bytes()
     pointer.write_bytes(b"{")
     try:

@@ -49,7 +49,7 @@ def test_damage_on_disk_leaves_the_old_version_answering(gateway: LiveGateway) -
     bad = publish_lora(store, "fay", 21, activate=False)
     file = store.root / "fay" / bad / "adapter_model.safetensors"
     file.write_bytes(file.read_bytes()[:-64] + b"\xff" * 64)
-    pointer = store.root / "fay/live.json"
+    pointer = store.root / "fay/live-mllm.json"
     pointer.write_text(pointer.read_text().replace(good, bad))
     assert "damaged" in refused(gateway, "fay")[bad]
     assert says(gateway, "fay")[0] == good

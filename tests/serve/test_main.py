@@ -42,7 +42,7 @@ def test_the_store_is_named_before_or_after(
         (["keys", "add"], "at least one client"),
         (["keys", "add", "../x"], "not allowed"),
         (["keys", "remove", "abc"], "0 keys"),
-        (["run", "--base", "/nowhere"], "--base: folder '/nowhere' does not exist"),
+        (["run", "--base", "/nowhere"], "--base: base '/nowhere' is no folder"),
         (["--max-lora-rank", "7"], "--max-lora-rank"),
         (["--port", "0"], "--port"),
     ],

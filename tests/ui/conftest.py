@@ -30,7 +30,7 @@ def script(scripted: tuple[str, Scripted]) -> Iterator[Scripted]:
     _, gateway = scripted
     yield gateway
     fresh = Scripted()
-    for name in ("version", "piece_s", "dies", "revoked"):
+    for name in ("version", "sorting", "piece_s", "dies", "revoked"):
         setattr(gateway, name, getattr(fresh, name))
 
 

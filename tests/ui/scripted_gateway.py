@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 
 ENGINES_WORDS = "EngineCore encountered an issue. See stack trace (above) for the root cause."
 LENGTH = ["is", "a", "question", "that", "this", "model", "answers", "at", "length"]
-CLIENTS = {"amy": "mllm", "bob": "mllm", "cat": "clip"}
+CLIENTS = {"amy": ("mllm",), "bob": ("mllm",), "cat": ("clip",), "two": ("mllm", "clip")}
 
 
 @dataclass
@@ -21,7 +21,8 @@ class Scripted:
     """What it does, to be changed at any time. A key is the names of its clients, as in ``amy+cat``."""
 
     url: str = ""
-    version: str = "0000000000000001"
+    version: str = "0000000000000001"  # that chats
+    sorting: str = "00000000000000c1"  # that sorts pictures
     piece_s: float = 0.0  # between two words of an answer
     dies: bool = False  # in the middle of each answer
     revoked: set[str] = field(default_factory=set)
@@ -37,8 +38,8 @@ def application(script: Scripted) -> FastAPI:
     """The four routes that the page knows."""
     app = FastAPI()
 
-    def source(client: str) -> dict[str, str]:
-        return {"client": client, "version": script.version, "base": "00000000000000ba"}
+    def source(client: str, version: str) -> dict[str, str]:
+        return {"client": client, "version": version, "base": "00000000000000ba"}
 
     def refused(request: Request) -> JSONResponse | None:
         key = request.headers["authorization"].removeprefix("Bearer ")
@@ -51,7 +52,8 @@ def application(script: Scripted) -> FastAPI:
 
     @app.get("/v1/clients/{client}")
     async def describe(client: str, request: Request) -> object:
-        return refused(request) or {"family": CLIENTS[client], "answering": script.version}
+        versions = {"mllm": script.version, "clip": script.sorting}
+        return refused(request) or {"families": {family: {"answering": versions[family]} for family in CLIENTS[client]}}
 
     @app.post("/v1/classify")
     async def classify(request: Request) -> object:
@@ -60,7 +62,7 @@ def application(script: Scripted) -> FastAPI:
         script.pictures += 1
         top = [{"class_name": "circle", "probability": 0.75}, {"class_name": "square", "probability": 0.25}]
         experts = [{"id": "own", "weight": 1.0}]
-        return {"top": top, "experts": experts, "fedtailor": source((await request.json())["model"])}
+        return {"top": top, "experts": experts, "fedtailor": source((await request.json())["model"], script.sorting)}
 
     @app.post("/v1/chat/completions")
     async def chat(request: Request) -> object:
@@ -82,7 +84,7 @@ def application(script: Scripted) -> FastAPI:
                 await asyncio.sleep(script.piece_s)
             yield "data: [DONE]\n\n"
 
-        return StreamingResponse(stream(source(body["model"])), media_type="text/event-stream")
+        return StreamingResponse(stream(source(body["model"], script.version)), media_type="text/event-stream")
 
     return app
 

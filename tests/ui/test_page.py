@@ -10,6 +10,7 @@ import pytest
 from gradio_client import Client, handle_file
 from gradio_client.exceptions import AppError
 
+from tests.serve.artefacts import publish_lora, publish_prompt
 from tests.serve.fixtures import MAX_TOKENS
 from tests.serve.live import LiveGateway, data_url, noise
 
@@ -85,6 +86,20 @@ def test_a_picture_is_sorted_into_the_clients_classes(visitor: Client, gateway: 
     assert [c["confidence"] for c in shown["confidences"]] == pytest.approx([entry["probability"] for entry in top])
     assert source.startswith(f"cat@{gateway.store.live('cat').version}")
     assert not experts["visible"]
+
+
+def test_a_client_with_both_families_has_both_views_each_with_its_version(
+    visitor: Client, gateway: LiveGateway, picture: Path
+) -> None:
+    chatting, sorting = publish_lora(gateway.store, "lea", 62), publish_prompt(gateway.store, "lea", 63)
+    with gateway.http() as http:
+        assert http.post("/v1/admin/reload").status_code == 200
+    visitor.predict(gateway.key("lea"), api_name="/login")
+    assert visitor.predict("lea", api_name="/choose")[0] == (
+        f"**lea** answers questions (version `{chatting}`) and sorts pictures into its classes (version `{sorting}`)"
+    )
+    assert ask_all(visitor, "lea", handle_file(picture), QUESTION)[-1][1].startswith(f"lea@{chatting} ")
+    assert visitor.predict("lea", handle_file(picture), api_name="/classify")[1].startswith(f"lea@{sorting} ")
 
 
 def test_a_gated_model_shows_the_prompts_behind_its_answer(

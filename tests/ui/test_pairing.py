@@ -148,6 +148,29 @@ def test_the_header_follows_the_version_that_answered(seen: Page, script: Script
     assert "0000000000000001" not in seen.text() + field(seen, "Answered by")
 
 
+def test_a_client_that_does_both_has_each_answers_version_in_its_header(
+    scripted: tuple[str, Scripted], script: Scripted, tmp_path: Path
+) -> None:
+    header = "two answers questions (version {}) and sorts pictures into its classes (version {})"
+    with opened(scripted[0]) as page:
+        page.type("Key", "two")
+        page.click("Log in")
+        page.wait_for_text(header.format(script.version, script.sorting))
+        script.version = NEW
+        page.type("Question", "first?")
+        page.click("Ask")
+        page.wait_for_text(header.format(NEW, script.sorting))
+        assert field(page, "Answered by").startswith(f"two@{NEW} ")
+        script.sorting = "00000000000000c2"
+        (tmp_path / "64.png").write_bytes(png(noise(64, 64)))
+        page.choose_file(tmp_path / "64.png")
+        page.wait_for(PICTURE.format(64))
+        page.click("Classify")
+        page.wait_for_text(header.format(NEW, script.sorting))
+        assert field(page, "Answered by").startswith(f"two@{script.sorting} ")
+        assert "circle" in page.text()
+
+
 def test_an_engine_that_dies_is_told_in_a_calm_sentence(seen: Page, script: Scripted) -> None:
     script.dies = True
     seen.type("Question", "first?")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from adapters_store.pictures import seen
 from ui.picture import MOST_PIXELS, SENT_SIDE, as_png
 
 
@@ -31,10 +32,30 @@ def test_a_picture_turned_by_the_camera_is_sent_as_it_is_seen(tmp_path: Path) ->
     assert opened(as_png((tmp_path / "a.jpg").read_bytes())).size == (2, 4)
 
 
-@pytest.mark.parametrize("mode", ["L", "RGBA", "P", "CMYK", "1", "I;16"])
-def test_every_mode_becomes_rgb(tmp_path: Path, mode: str) -> None:
-    Image.new(mode, (3, 3)).save(tmp_path / "a.tiff")
-    assert opened(as_png((tmp_path / "a.tiff").read_bytes())).mode == "RGB"
+@pytest.mark.parametrize("mode", ["RGB", "L", "RGBA", "LA", "P", "CMYK", "1", "I;16"])
+def test_the_gateway_sees_what_it_would_see_in_the_file(mode: str) -> None:
+    random = np.random.default_rng(0)
+    if mode == "I;16":
+        image = Image.fromarray(random.integers(0, 65536, (5, 7), np.uint16))
+    else:
+        image = Image.fromarray(random.integers(0, 256, (5, 7, 4), np.uint8)).convert(mode)
+    file = io.BytesIO()
+    image.save(file, "TIFF" if mode == "CMYK" else "PNG")
+    assert np.array_equal(np.asarray(seen(opened(as_png(file.getvalue())))), np.asarray(seen(Image.open(file))))
+
+
+def test_wide_greys_are_sent_small_too_and_not_at_all_where_they_have_no_range() -> None:
+    def tiff(values: np.ndarray) -> bytes:
+        file = io.BytesIO()
+        Image.fromarray(values).save(file, "TIFF")
+        return file.getvalue()
+
+    large = opened(as_png(tiff(np.full((10, 2 * SENT_SIDE), 40000, np.uint16))))
+    assert large.size == (SENT_SIDE, 5)
+    assert np.asarray(large).min() == np.asarray(large).max() == 40000
+    for kind in (np.int32, np.float32):
+        with pytest.raises(gr.Error, match="32-bit values"):
+            as_png(tiff(np.zeros((3, 3), kind)))
 
 
 def test_a_photograph_is_sent_small_enough_for_the_gateway(tmp_path: Path) -> None:

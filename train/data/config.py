@@ -20,6 +20,8 @@ class DataConfig(DataFields):
                 f"path: found {self.path!r} with name {self.name!r}; path and the name 'folder' or that of a public"
                 " data set need each other"
             )
+        if self.shared is not None and self.name != "folder":
+            raise ValueError(f"shared: found {self.shared!r} with name {self.name!r}; only 'folder' has a shared one")
         return self
 
     @model_validator(mode="after")

@@ -24,7 +24,9 @@ def build(config: DataConfig, seed: int) -> list[ClientData]:
     """The clients of a federation, sorted by id; equal arguments give equal data, byte for byte."""
     if config.path is not None:
         root = resolve(config.path)
-        return build_folder(root) if config.name == "folder" else build_image_set(config, root, seed)
+        if config.name == "folder":
+            return build_folder(root, None if config.shared is None else resolve(config.shared))
+        return build_image_set(config, root, seed)
     if config.sources:
         return build_instructions(config, seed)
     if config.name == "digits":

@@ -49,6 +49,9 @@ class DataFields(BaseModel):
         description="folder: one sub-folder a client, see train/data/folder.py, where the other fields do not count;"
         " public data sets: the root folder, see train/data/readers",
     )
+    shared: str | None = Field(
+        None, description="folder: a folder of images that every client's lines may name besides those of its own"
+    )
     sources: tuple[Source, ...] = Field(
         (),
         description="instructions: a list of {format, path, clients, …}, see train/data/sources.py; of the other fields"

@@ -1,6 +1,5 @@
 """The model that merging asks: SAP's gradients on anchors, their captions' loss, and the α of ATAF."""
 
-import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Literal
 
 import torch
 
+from adapters_store.llava import KIND, find_llava, model_type
 from adapters_store.paths import resolve
 from adapters_store.personal.vision_lora import check_vision_fit, weight_of
 from train.data import Example
@@ -41,7 +41,8 @@ class Resident:
             source = folder if folder.is_dir() else options.base
             self.model = ResidentClip(options.base, source, device(), pretrained=options.pretrained)
         else:
-            check_llava(folder, "--base", "a LLaVA's or an open_clip model's")
+            folder = find_llava(options.base)
+            check_kind(folder, "--base", "a LLaVA's or an open_clip model's")
             if options.method == "anchored":
                 raise ValueError(
                     f"--base: {folder} is a LLaVA's, method anchored merges LoRAs of a CLIP's vision tower"
@@ -139,11 +140,9 @@ def read_anchors(options: MergeOptions, family: Family) -> tuple[Example, ...]:
         raise ValueError(said) from None
 
 
-def check_llava(folder: Path, option: str, allowed: str) -> None:
+def check_kind(folder: Path, option: str, allowed: str) -> None:
     """Raises ValueError, in one sentence that says which folders are ``allowed``, where this one holds no LLaVA."""
-    config = folder / "config.json"
-    kind = json.loads(config.read_text()).get("model_type") if config.is_file() else None
-    if kind != "llava":
+    if (kind := model_type(folder)) != KIND:
         raise ValueError(f"{option}: {folder} must be {allowed} folder, its kind is {kind}")
 
 

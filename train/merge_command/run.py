@@ -102,10 +102,10 @@ def _merge_models(options: MergeOptions, folder: Path) -> list[str]:
     base, models = Checkpoint(resolve(options.base)), [Checkpoint(path) for path in options.adapters]
     said: list[str] = []
     if options.alpha == "jsd":
-        from train.merge_command.resident import alpha_of_models, check_llava  # slow to import, as above
+        from train.merge_command.resident import alpha_of_models, check_kind  # slow to import, as above
 
         for path in options.adapters:
-            check_llava(path, "--adapters", "a LLaVA's")
+            check_kind(path, "--adapters", "a LLaVA's")
         with tempfile.TemporaryDirectory(dir=folder) as beside:
             aligned = Path(beside)
             _write(aligned, base, models, options.model_copy(update={"alpha": 1.0, "dtype": "float32"}))

@@ -15,9 +15,11 @@ from pydantic import BaseModel
 from torch import Tensor
 
 from adapters_store.base import QUANTISED, base_id
-from adapters_store.manifest import BaseRef, ImageTransform
+from adapters_store.llava import chat_template, check_llava
+from adapters_store.manifest import BaseRef
 from adapters_store.personal.connector import PARTS, Mlp
 from adapters_store.personal.images import to_pixels
+from adapters_store.transforms import of_llava
 from train.data import Example
 from train.models.feature_cache import FeatureCache
 
@@ -57,13 +59,17 @@ class Mllm:
     ) -> None:
         from transformers import AutoTokenizer
 
+        check_llava(folder)
         quantization: Literal["nf4"] | None = "nf4" if load_in_4bit else None
         self.base = BaseRef(id=base_id(folder, quantization), name=name, quantization=quantization)
         self.model = load_llava(folder, load_in_4bit=load_in_4bit, dtype=dtype, device=device)
         self.max_new_tokens = max_new_tokens
         self.device = torch.device(device)
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
-        self.image_transform = _image_transform(folder)
+        self.tokenizer.chat_template = chat_template(folder)  # where serving reads it, too
+        if self.tokenise("?", None, 1)[0].count(self.model.config.image_token_id) != 1:
+            raise ValueError(f"base {str(folder)!r}: its prompt template has no place for an image")
+        self.image_transform = of_llava(folder)
         self.adapted: PeftModel | None = None  # train/models/lora.py puts it there and swaps its tensors
         self.adapter_shape: BaseModel | None = None
         self.cache = FeatureCache(self.base.id, cache_mib, cache_folder, disk_mib=16 * cache_mib)
@@ -218,9 +224,19 @@ def load_llava(
             bnb_4bit_compute_dtype=dtype,
             llm_int8_skip_modules=["model.vision_tower", "model.multi_modal_projector", "lm_head"],
         )
-    model = LlavaForConditionalGeneration.from_pretrained(
-        folder, dtype=dtype, quantization_config=quantization, device_map={"": torch.device(device)}
+    load: Any = LlavaForConditionalGeneration.from_pretrained  # whose annotation does not know of the loading info
+    model, loaded = load(
+        folder,
+        dtype=dtype,
+        quantization_config=quantization,
+        device_map={"": torch.device(device)},
+        ignore_mismatched_sizes=True,  # they are found below, 4-bit ones too
+        output_loading_info=True,
     )
+    if lacking := sorted({*loaded["missing_keys"], *_misshapen(model)}):
+        raise ValueError(
+            f"base {str(folder)!r} lacks {len(lacking)} weights, {lacking[0]} first: they would be random numbers"
+        )
     for name, module in model.named_modules():
         if isinstance(module, Linear4bit):
             if not QUANTISED.search(f"{name}.weight"):
@@ -228,20 +244,16 @@ def load_llava(
             # On CPUs with AVX512-BF16, bitsandbytes repacks the weight at the first evaluation forward; after that
             # neither its dequantisation nor the gradient to the input is right.
             module.support_avx512bf16_for_cpu = False
-    model.eval().requires_grad_(False)
-    return model
+    frozen: LlavaForConditionalGeneration = model.eval().requires_grad_(False)
+    return frozen
 
 
-def _image_transform(folder: Path) -> ImageTransform:
-    from transformers import AutoImageProcessor
-
-    processor = AutoImageProcessor.from_pretrained(folder)
-    size = processor.size
-    return ImageTransform(
-        size=size.get("shortest_edge") or size["height"],
-        mean=tuple(processor.image_mean),
-        std=tuple(processor.image_std),
-    )
+def _misshapen(model: "LlavaForConditionalGeneration") -> list[str]:
+    """Names of the weights that have not the shape that the configuration gives them."""
+    with torch.device("meta"):
+        asked = dict(type(model)(model.config).named_parameters())
+    shapes = {name: getattr(weight, "quant_state", weight).shape for name, weight in model.named_parameters()}
+    return [name for name, shape in shapes.items() if shape != asked[name].shape]
 
 
 def _chunks(items: list[Example], size: int) -> list[list[Example]]:

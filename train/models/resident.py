@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 
+from adapters_store.llava import find_llava
 from adapters_store.paths import resolve
 from train.config import RunConfig
 from train.models.base import Personal, ResidentModel
@@ -14,11 +15,11 @@ from train.models.mllm import Mllm
 
 
 def load_resident(config: RunConfig, family: str, device: torch.device | str = "cpu") -> Mllm | ResidentClip:
-    """The frozen base of this family, on the device."""
+    """The frozen base of this family, on the device. ValueError or FileNotFoundError where it is not understood."""
     base = config.base
-    folder = resolve(base.path)
     cache_folder = None if base.cache_folder is None else Path(base.cache_folder)
     if family == "clip":
+        folder = resolve(base.path)
         return ResidentClip(
             base.path,
             folder if folder.is_dir() else base.path,
@@ -31,7 +32,7 @@ def load_resident(config: RunConfig, family: str, device: torch.device | str = "
     dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}[base.dtype]
     return Mllm(
         base.path,
-        folder,
+        find_llava(base.path),
         load_in_4bit=base.load_in_4bit,
         dtype=dtype,
         device=device,
