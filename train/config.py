@@ -181,7 +181,7 @@ class RunConfig(_Section):
         method = build_method(self.method)
         if isinstance(method, Local):
             yield f"privacy.dp: {method.name} uploads nothing that it could make private; null is allowed"
-        if method.family != "clip" or type(method).loss is not Method.loss:
+        elif method.family != "clip" or type(method).loss is not Method.loss:
             yield f"privacy.dp: {method.name} has no loss of each example alone; null is allowed"
         if isinstance(self.method, PFedPromptOptions) and self.method.opt_in:
             yield (
