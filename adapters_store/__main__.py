@@ -1,6 +1,7 @@
 """``python -m adapters_store``: look at the store, switch versions, clean up, and copy it to or from a mirror."""
 
 import argparse
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +28,9 @@ def parser() -> argparse.ArgumentParser:
 
     def command(name: str, run: Callable[[Store, argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
         added = commands.add_parser(name, help=text, description=text)
+        # taken before the command and after it
         added.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+        added.add_argument("--store", type=Path, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
         added.set_defaults(run=run)
         return added
 
@@ -53,6 +56,7 @@ def parser() -> argparse.ArgumentParser:
     rollback.add_argument("--family", choices=FAMILIES, help="needed where a client has live versions of both")
     gc = command("gc", _gc, "delete old versions; never a live one, or the targets kept")
     gc.add_argument("--keep", type=int, default=2, help="rollback targets and newest versions to keep (default 2)")
+    gc.add_argument("--dry-run", action="store_true", help="name what would be deleted, delete nothing")
     command("push", _push, "copy the store to a mirror (any fsspec URL; one writer)").add_argument("url")
     command("pull", _pull, "copy a mirror's versions and pointers into the store").add_argument("url")
     return root
@@ -66,6 +70,9 @@ def main(arguments: list[str] | None = None) -> int:
     except (StoreError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("error: interrupted", file=sys.stderr)
+        return 128 + signal.SIGINT
     return code
 
 
@@ -131,8 +138,9 @@ def _now(store: Store, given: argparse.Namespace, version: str) -> int:
 
 
 def _gc(store: Store, given: argparse.Namespace) -> int:
-    removed = store.gc(given.keep)
-    print_json(removed) if given.json else print_rows([{"removed": name} for name in removed], "nothing to remove")
+    removed = store.gc(given.keep, dry_run=given.dry_run)
+    what = "to remove" if given.dry_run else "removed"
+    print_json(removed) if given.json else print_rows([{what: name} for name in removed], "nothing to remove")
     return 0
 
 

@@ -88,10 +88,13 @@ def _push_client(store: Store, mirror: Mirror, client: str, moved: Moved) -> Non
 def pull(url: str, store: Store) -> Moved:
     """Copies from the mirror what the store lacks, verified, then takes over the mirror's pointers.
 
-    What is refused of one client leaves the others alone.
+    What is refused of one client leaves the others alone. Raises StoreError where nothing at all lies at the URL.
     """
     mirror, moved = Mirror(url), Moved()
-    for client in mirror.names():
+    names = mirror.names()
+    if not names:
+        raise StoreError(f"mirror {url!r} holds nothing: a store is pushed there first")
+    for client in names:
         if not CLIENT_ID.fullmatch(client) or client in RESERVED:
             continue
         try:

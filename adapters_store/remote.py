@@ -16,10 +16,10 @@ class Mirror:
         self.url = url
         try:
             self._fs, root = url_to_fs(url)
-        except (ImportError, ValueError) as error:
-            raise StoreError(f"mirror {url!r} cannot be opened: {error}") from error
-        self._root = root.rstrip("/")
-        self._fs.invalidate_cache()
+            self._root = root.rstrip("/")
+            self._fs.invalidate_cache()
+        except Exception as error:  # every file system has errors of its own, and some look at the network at once
+            raise StoreError(f"mirror {url!r} cannot be opened: {' '.join(str(error).split())}") from error
 
     def names(self, path: str = "") -> list[str]:
         """What lies directly under the path, sorted; empty where nothing does."""

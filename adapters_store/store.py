@@ -155,26 +155,28 @@ class Store:
             self.pointers.write(client, family, Live(version=present[-1], previous=present[:-1]))
             return present[-1]
 
-    def gc(self, keep: int) -> list[str]:
-        """Deletes old versions and returns them as ``client@version``; it needs no space on the disk.
+    def gc(self, keep: int, *, dry_run: bool = False) -> list[str]:
+        """Deletes old versions, or none in a dry run, and returns them as ``client@version``; it needs no space on the
+        disk.
 
         Kept for each client: the live versions, the last ``keep`` rollback targets of each, and the newest ``keep``.
         Of a client that is damaged everything is kept, and StoreError says so once all others have been seen to.
         """
         if keep < 0:
             raise StoreError(f"keep is {keep}: allowed is 0 or more")
-        sweep(self.root)
+        if not dry_run:
+            sweep(self.root)
         removed, damaged = [], []
         for client in self.clients():
             try:
-                removed += [f"{client}@{version}" for version in self._gc_client(client, keep)]
+                removed += [f"{client}@{version}" for version in self._gc_client(client, keep, dry_run)]
             except StoreError as error:
                 damaged.append(str(error))
         if damaged:
             raise StoreError(f"{len(removed)} versions were removed; of {len(damaged)} clients none: {damaged[0]}")
         return removed
 
-    def _gc_client(self, client: str, keep: int) -> list[str]:
+    def _gc_client(self, client: str, keep: int, dry_run: bool) -> list[str]:
         with client_lock(self.root, client):
             versions = self.versions(client)
             pointers = {family: self.live(client, family) for family in self.families(client)}
@@ -187,6 +189,8 @@ class Store:
             for live in trimmed.values():
                 kept |= {live.version, *live.previous}
             removed = [version for version in versions if version not in kept]
+            if dry_run:
+                return removed
             for version in removed:
                 remove(self.root, self.root / client / version)
             for family, live in trimmed.items():

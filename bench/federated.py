@@ -1,8 +1,8 @@
 """``python bench/federated.py train/configs/X.yaml``: one configuration over several seeds, as a table.
 
-Writes bench/results/<config>.json: every seed's test accuracy (mean and worst over clients) by row, their mean and
-standard deviation over the seeds, and the machine. A seed draws the data, the split and every batch; nothing is chosen
-on test data.
+Writes <config>.json to the folder --out, with --record to bench/results, where the committed ones are: every seed's
+test accuracy (mean and worst over clients) by row, their mean and standard deviation over the seeds, and the machine. A
+seed draws the data, the split and every batch; nothing is chosen on test data.
 """
 
 import argparse
@@ -18,6 +18,11 @@ from statistics import mean, stdev
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+if sys.path and Path(sys.path[0]).resolve() == ROOT / "bench":
+    sys.path[0] = str(ROOT)  # run as a script: the packages are beside bench/, not in it
+
+from bench.results_folder import add_out, results_folder  # noqa: E402
+
 ROWS = ("zero_shot", "local", "global", "personal")
 
 
@@ -28,11 +33,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="default: 0 1 2")
     parser.add_argument("--name", help="name of the result file (default: that of the configuration)")
     parser.add_argument("--processes", type=int, choices=(1, 2), default=1, help="on a CPU; the figures are the same")
+    add_out(parser)
     options, further = parser.parse_known_args(argv)
+    folder = results_folder(options)
     runs = [run(options.config, seed, further, options.processes) for seed in options.seeds]
     summary = summarise(options.config, options.seeds, further, runs)
     name = options.name or options.config.stem
-    (ROOT / "bench" / "results" / f"{name}.json").write_text(json.dumps(summary, indent=2) + "\n")
+    (folder / f"{name}.json").write_text(json.dumps(summary, indent=2) + "\n")
     print(markdown(name, summary))
 
 

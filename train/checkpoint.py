@@ -44,8 +44,14 @@ class Checkpoints:
 
     def latest(self) -> Checkpoint | None:
         """The newest committed round; None before the first."""
-        rounds = sorted(path for path in self.root.glob("[0-9]*") if path.name.isdigit())
+        rounds = self._committed()
         return Checkpoint(rounds[-1], int(rounds[-1].name)) if rounds else None
+
+    def forget_after(self, round: int) -> None:
+        """Removes what was committed after this round."""
+        for folder in reversed(self._committed()):
+            if int(folder.name) > round:
+                shutil.rmtree(folder)
 
     def commit(
         self, round: int, server: Tensors, progress: Mapping[str, Any], staged: Mapping[str, Path]
@@ -68,6 +74,9 @@ class Checkpoints:
         final = self.root / f"{round:04d}"
         partial.rename(final)
         sync_folder(self.root)
-        for old in sorted(path for path in self.root.glob("[0-9]*") if path.name.isdigit())[:-KEPT]:
+        for old in self._committed()[:-KEPT]:
             shutil.rmtree(old)
         return Checkpoint(final, round)
+
+    def _committed(self) -> list[Path]:
+        return sorted(path for path in self.root.glob("[0-9]*") if path.name.isdigit())

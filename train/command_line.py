@@ -1,48 +1,110 @@
 """``train/fed.py``'s command line: every field of the configuration is an option, unknown ones name their nearest."""
 
 import argparse
-import difflib
-import types
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origin
+from typing import Any, NoReturn
 
 import yaml
-from pydantic import BaseModel, ValidationError
-from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
+from pydantic import ValidationError
 
 from train.config import RunConfig
-
-RUN_OPTIONS = ("config", "out", "resume")  # about the run, not part of its configuration
-
-
-class ConfigError(Exception):
-    """One sentence: the field, what was found, what is allowed."""
+from train.errors import ConfigError
+from train.option_table import RUN_OPTIONS, Option, is_text, method_fields, nearest, owners, spell, table
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise ConfigError(message)
 
+    def format_help(self) -> str:
+        """Options by section, and those of a method by method, each with its own defaults."""
+        formatter = self._get_formatter()
+        formatter.add_usage(self.usage, [], [])
+        formatter.add_text(self.description)
+        groups: dict[str, list[argparse.Action]] = {
+            "run": [action for action in self._actions if action.dest in ("help", *RUN_OPTIONS)]
+        }
+        for option in table():
+            section = option.name.partition(".")[0] if "." in option.name else "run"
+            title = f"method {option.method}" if option.method else section
+            if option.name != "method.name":
+                groups.setdefault(title, []).append(
+                    argparse.Action([f"--{option.name}"], option.name, **_shown(option))
+                )
+            elif "method" not in groups:
+                groups["method"] = [action for action in self._actions if action.dest == "method.name"]
+        for title, actions in groups.items():
+            formatter.start_section(title)
+            formatter.add_arguments(actions)
+            formatter.end_section()
+        formatter.add_text(self.epilog)
+        return formatter.format_help()
+
 
 def parse(argv: Sequence[str]) -> tuple[RunConfig, argparse.Namespace]:
-    """The resolved configuration, and ``config``, ``out`` and ``resume`` as given. Raises ConfigError."""
-    parser = _parser()
-    options, unknown = parser.parse_known_args(argv)
-    if unknown:
-        raise ConfigError(_unknown(unknown[0].split("=")[0].lstrip("-"), "option"))
+    """The resolved configuration, and ``config``, ``out`` and ``resume`` as given; ``notes`` has what there is to say
+    of it, a sentence each. Raises ConfigError.
+    """
+    options, further = _parser().parse_known_args(argv)
+    wrong = [_unknown(word.split("=")[0].lstrip("-"), "option") for word in further if word.startswith("--")]
+    wrong += [f"{word}: found where an option was expected" for word in further[:1] if not word.startswith("--")]
     given = {name: text for name, text in vars(options).items() if text is not None and name not in RUN_OPTIONS}
+    options.notes = []
     if options.resume is not None:
-        if given or options.config or options.out:
-            raise ConfigError("--resume: goes on with the run's own configuration; no other option is allowed with it")
-        return _validated(_read(Path(options.resume) / "config.json", "--resume")), options
+        if wrong:
+            raise ConfigError("\n".join(wrong))
+        return _resumed(options, given), options
     if options.config is None:
-        raise ConfigError("--config: missing; give a YAML file such as train/configs/fedit_scenes.yaml")
-    values = _read(Path(options.config), "--config")
+        raise ConfigError("\n".join([*wrong, "--config: missing; give a YAML file such as train/configs/demo.yaml"]))
+    values = read_yaml(Path(options.config), "--config")
+    if "method.name" in given:
+        options.notes = _drop_of_another_method_(values, given["method.name"])
     for name, text in given.items():
-        _set(values, name.split("."), yaml.safe_load(text))
-    return _validated(values), options
+        try:
+            _set(values, name, _value(name, text))
+        except ConfigError as error:
+            wrong.append(str(error))
+    return _validated(values, wrong), options
+
+
+def _drop_of_another_method_(values: dict[str, Any], method: str) -> list[str]:
+    """Takes out of the file's ``method`` what this method does not have, and says so where there was any."""
+    held = values.get("method")
+    if not isinstance(held, dict) or method not in method_fields():
+        return []
+    dropped = [str(key) for key in held if key not in method_fields()[method]]
+    values["method"] = {key: value for key, value in held.items() if key in method_fields()[method]}
+    if not dropped:
+        return []
+    return [f"method.name: {method} in place of {held.get('name')}, whose {', '.join(dropped)} is dropped"]
+
+
+def _resumed(options: argparse.Namespace, given: dict[str, str]) -> RunConfig:
+    """The run's own configuration; with more rounds where that is asked."""
+    if options.config or options.out or given.keys() - {"federation.rounds"}:
+        raise ConfigError(
+            "--resume: goes on with the run's own configuration; only --federation.rounds may be given with it"
+        )
+    values = read_yaml(Path(options.resume) / "config.json", "--resume")
+    config = _validated(values)
+    if "federation.rounds" not in given:
+        return config
+    before = config.federation.rounds
+    _set(values, "federation.rounds", _value("federation.rounds", given["federation.rounds"]))
+    config = _validated(values)
+    if config.federation.rounds < before:
+        found = config.federation.rounds
+        raise ConfigError(
+            f"federation.rounds: found {found}; the run in {options.resume} has {before}, or may get more"
+        )
+    if config.federation.rounds > before and config.privacy.dp and config.privacy.dp.target_epsilon is not None:
+        rounds = "1 round" if before == 1 else f"{before} rounds"
+        raise ConfigError(
+            f"privacy.dp.target_epsilon: its noise was chosen for {rounds}, so the run in {options.resume} cannot get "
+            "more; start another"
+        )
+    return config
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -56,57 +118,27 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--config", metavar="YAML", help="configuration file; the options below override it")
     parser.add_argument("--out", metavar="DIR", help="run folder (default: runs/<config name>-<seed>)")
     parser.add_argument("--resume", metavar="DIR", help="continue the run in this folder, with its own configuration")
-    for name, field in _fields(RunConfig):
-        parser.add_argument(f"--{name}", dest=name, metavar=_spell(field.annotation), help=_help(field))
+    for name, option in {option.name: option for option in table()}.items():
+        shown = _shown(option) if name != "method.name" else {"metavar": "|".join(method_fields()), "help": METHOD_HELP}
+        parser.add_argument(f"--{name}", dest=name, **shown)
     return parser
 
 
-def _fields(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
-    """Every leaf of the configuration as (dotted name, field), a name once even where two methods share it."""
-    seen: set[str] = set()
-    for name, field in model.model_fields.items():
-        sections = _sections(field.annotation)
-        if not sections:
-            yield f"{prefix}{name}", field
-        for section in sections:
-            for dotted, leaf in _fields(section, f"{prefix}{name}."):
-                if dotted not in seen:
-                    seen.add(dotted)
-                    yield dotted, leaf
+METHOD_HELP = "the federated method; in place of the file's it keeps of its options those that both have"
 
 
-def _sections(annotation: Any) -> list[type[BaseModel]]:
-    """The models among a field's alternatives."""
-    alternatives = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
-    return [t for t in alternatives if isinstance(t, type) and issubclass(t, BaseModel)]
+def _shown(option: Option) -> dict[str, Any]:
+    return {"metavar": spell(option.annotation), "help": option.help.replace("%", "%%")}
 
 
-def _spell(annotation: Any) -> str:
-    """A type as a reader of --help wants it: ``a|b`` for choices, ``[x, …]`` for lists, nothing about None."""
-    arguments = get_args(annotation)
-    if get_origin(annotation) is Literal:
-        return "|".join(map(str, arguments))
-    if get_origin(annotation) is Annotated:
-        return _spell(arguments[0])
-    if get_origin(annotation) is tuple:
-        return f"[{_spell(arguments[0])}, …]"
-    if get_origin(annotation) in (Union, types.UnionType):
-        return "|".join(_spell(argument) for argument in arguments if argument is not types.NoneType)
-    return str(annotation.__name__)
-
-
-def _help(field: FieldInfo) -> str:
-    text = field.description or ""
-    if field.default not in (PydanticUndefined, None):
-        text += f" (default: {field.default})"
-    return text.replace("%", "%%")
-
-
-def _read(path: Path, option: str) -> dict[str, Any]:
+def read_yaml(path: Path, option: str) -> dict[str, Any]:
+    """The sections of a configuration file that ``option`` named. Raises ConfigError."""
     try:
-        values = yaml.safe_load(path.read_text())
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{option}: {path} cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{option}: {path} is not a text in UTF-8") from None
     except yaml.YAMLError as error:
         raise ConfigError(f"{option}: {path} is not YAML ({' '.join(str(error).split())})") from None
     if not isinstance(values, dict):
@@ -114,44 +146,68 @@ def _read(path: Path, option: str) -> dict[str, Any]:
     return values
 
 
-def _set(values: dict[str, Any], path: list[str], value: Any) -> None:
-    for part in path[:-1]:
-        if values.get(part) is None:  # missing, or a section that the file switches off
+def _value(name: str, text: str) -> Any:
+    """What an option's text says: itself where it is to be a text, else what it is as YAML."""
+    if is_text(name):
+        return None if text == "null" else text
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise ConfigError(f"{name}: {text!r} is not YAML") from None
+
+
+def _set(values: dict[str, Any], name: str, value: Any) -> None:
+    """Puts it in its section, which is made where it is missing or the file switches it off."""
+    *path, last = name.split(".")
+    for i, part in enumerate(path):
+        if values.get(part) is None:
             values[part] = {}
         values = values[part]
-    values[path[-1]] = value
+        if not isinstance(values, dict):
+            section = ".".join(path[: i + 1])
+            raise ConfigError(
+                f"{section}: found {values!r}; a section of fields is needed, as {section}: {{{last}: …}}"
+            )
+    values[last] = value
 
 
-def _validated(values: dict[str, Any]) -> RunConfig:
+def _validated(values: dict[str, Any], wrong: Sequence[str] = ()) -> RunConfig:
+    """ConfigError with everything that is wrong, what was found before first."""
     try:
-        return RunConfig.model_validate(values)
+        config = RunConfig.model_validate(values)
     except ValidationError as error:
-        raise ConfigError(_sentence(error)) from None
+        raise ConfigError("\n".join(dict.fromkeys([*wrong, *_sentences(error)]))) from None
+    if wrong:
+        raise ConfigError("\n".join(wrong))
+    return config
 
 
-def _sentence(error: ValidationError) -> str:
+def _sentences(error: ValidationError) -> Iterator[str]:
     errors = error.errors(include_url=False)
     # a misspelt key is also a missing one; the misspelling says more
-    first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
-    parts = [str(part) for part in first["loc"]]
-    # a union's chosen alternative is part of pydantic's location but not of the option's name
-    dotted = ".".join(part for i, part in enumerate(parts) if not (i == 1 and parts[0] == "method"))
-    if first["type"] == "extra_forbidden":
-        return _unknown(dotted, "key")
-    message = first["msg"].removeprefix("Value error, ")
-    found = f" (found {first['input']!r})" if dotted in _known() else ""
-    return f"{dotted or 'configuration'}: {message}{found}"
+    misspelt = {found["loc"][:-1] for found in errors if found["type"] == "extra_forbidden"}
+    for found in errors:
+        place = found["loc"]
+        if found["type"] == "missing" and place[:-1] in misspelt:
+            continue
+        if found["type"] == "too_short" and any(
+            place == other["loc"][: len(place)] != other["loc"] for other in errors
+        ):
+            continue  # a list is short of what is wrong in it
+        # a union's chosen alternative is part of pydantic's location but not of the option's name
+        of_method = len(place) > 1 and place[0] == "method"
+        dotted = ".".join(str(part) for part in (place[:1] + place[2:] if of_method else place))
+        if found["type"] == "extra_forbidden":
+            yield _unknown(dotted, "key", str(place[1]) if of_method else None)
+            continue
+        message = found["msg"].removeprefix("Value error, ")
+        shown = f" (found {found['input']!r})" if any(option.name == dotted for option in table()) else ""
+        yield from (f"{dotted}: {message}{shown}",) if dotted else message.splitlines()
 
 
-def _known() -> list[str]:
-    return [name for name, _ in _fields(RunConfig)]
-
-
-def _unknown(name: str, kind: str) -> str:
-    known = [*RunConfig.model_fields, *_known(), *RUN_OPTIONS]
-    by_leaf = {full.rsplit(".", 1)[-1]: full for full in known}
-    near = difflib.get_close_matches(name, known, 1, 0.5) or [
-        by_leaf[leaf] for leaf in difflib.get_close_matches(name.rsplit(".", 1)[-1], list(by_leaf), 1, 0.5)
-    ]
-    hint = f"; did you mean {near[0]}?" if near else "; --help lists them all"
-    return f"{name}: unknown {kind}{hint}"
+def _unknown(name: str, kind: str, method: str | None = None) -> str:
+    if method is not None and owners(name):
+        takes = ", ".join(field for field in method_fields()[method] if field != "name")
+        return f"{name}: unknown key of {method}, which takes {takes}; {', '.join(owners(name))} have it"
+    near = nearest(name)
+    return f"{name}: unknown {kind}{f'; did you mean {near}?' if near else '; --help lists them all'}"

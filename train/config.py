@@ -1,8 +1,9 @@
 """What a run is told, validated once and frozen: a YAML file, overridden by ``--section.field value``."""
 
+from collections.abc import Iterator
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from train.data import DataConfig
 from train.methods import Options, build_method
@@ -29,6 +30,13 @@ class BaseConfig(_Section):
     zero_shot_template: str = Field("a photo of a {class}.", description="CLIP: text of a class without a prompt")
     cache_mib: float = Field(512.0, gt=0, description="memory for image features; on disk, 16 times that")
     cache_folder: str | None = Field(None, description="keeps image features for later runs in this folder")
+
+    @field_validator("zero_shot_template")
+    @classmethod
+    def _has_class(cls, value: str) -> str:
+        if "{class}" not in value:
+            raise ValueError("{class} is missing, the place of the class's name")
+        return value
 
 
 class FederationConfig(_Section):
@@ -139,48 +147,51 @@ class RunConfig(_Section):
     tracking: TrackingConfig = Field(TrackingConfig(), description="experiment trackers")
 
     @model_validator(mode="after")
-    def _fits_method(self) -> "RunConfig":
+    def _fits(self) -> "RunConfig":
+        wrong = [*self._misfits(), *self._private_misfits()]
+        if wrong:
+            raise ValueError("\n".join(wrong))
+        return self
+
+    def _misfits(self) -> Iterator[str]:
+        """A sentence for each thing that the method does not allow."""
         method = build_method(self.method)
         if method.one_shot and self.federation.rounds != 1:
-            raise ValueError(
-                f"federation.rounds: found {self.federation.rounds}; {method.name} talks once, 1 is allowed"
-            )
+            yield f"federation.rounds: found {self.federation.rounds}; {method.name} talks once, 1 is allowed"
         drawn = self.federation.clients_per_round or self.data.clients
         if method.clients and self.data.name not in ("folder", "instructions") and drawn != method.clients:
-            raise ValueError(f"data.clients: found {drawn} in a round; {method.name} allows {method.clients} exactly")
+            yield f"data.clients: found {drawn} in a round; {method.name} allows {method.clients} exactly"
         if self.client.personal_steps and not method.fine_tunes:
-            raise ValueError(
+            yield (
                 f"client.personal_steps: found {self.client.personal_steps}; {method.name} publishes what a client "
                 "trained last, so 0 is allowed"
             )
         if isinstance(self.method, PilotOptions) and self.method.ct_clip and self.publish.enabled:
-            raise ValueError(
+            yield (
                 "method.ct_clip: found true; what it trains inside the vision tower cannot be served, so"
                 " publish.enabled must be false"
             )
         if self.client.augment != "none" and method.family != "clip":
-            raise ValueError(f"client.augment: found {self.client.augment!r}; {method.name} allows none")
-        return self
+            yield f"client.augment: found {self.client.augment!r}; {method.name} allows none"
 
-    @model_validator(mode="after")
-    def _fits_privacy(self) -> "RunConfig":
+    def _private_misfits(self) -> Iterator[str]:
+        """A sentence for each thing that cannot be made private, or that privacy does not allow."""
         if self.privacy.dp is None:
-            return self
+            return
         method = build_method(self.method)
         if isinstance(method, Local):
-            raise ValueError(f"privacy.dp: {method.name} uploads nothing that it could make private; null is allowed")
-        if method.family != "clip" or type(method).loss is not Method.loss:
-            raise ValueError(f"privacy.dp: {method.name} has no loss of each example alone; null is allowed")
+            yield f"privacy.dp: {method.name} uploads nothing that it could make private; null is allowed"
+        elif method.family != "clip" or type(method).loss is not Method.loss:
+            yield f"privacy.dp: {method.name} has no loss of each example alone; null is allowed"
         if isinstance(self.method, PFedPromptOptions) and self.method.opt_in:
-            raise ValueError(
+            yield (
                 f"method.opt_in: found {self.method.opt_in!r} with privacy.dp; a published memory holds training "
                 "features as they are, so () is allowed"
             )
         if self.client.clip_norm is not None:
-            raise ValueError(
+            yield (
                 f"client.clip_norm: found {self.client.clip_norm:g} with privacy.dp, which clips each example's "
                 "gradient to privacy.dp.clip_norm; null is allowed"
             )
         if self.client.augment != "none":
-            raise ValueError(f"client.augment: found {self.client.augment!r} with privacy.dp, which allows none")
-        return self
+            yield f"client.augment: found {self.client.augment!r} with privacy.dp, which allows none"

@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parent.parent
 if sys.path and Path(sys.path[0]).resolve() == ROOT / "train":
     sys.path[0] = str(ROOT)  # run as a script: the packages are beside train/, not in it
 
-from train.command_line import ConfigError, parse  # noqa: E402
+from train.errors import INTERRUPTED, ConfigError, RunError  # noqa: E402
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # spinning threads starve the other processes of this machine
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
@@ -17,22 +17,40 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a base is a local folder or a ca
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs what the arguments say; 0, or 2 after one sentence on standard error where they cannot be followed."""
+    """Runs what the arguments say; 0, or another status after a sentence on standard error for each thing that is
+    wrong with them: 2, or 130 where the run was interrupted."""
     arguments = sys.argv[1:] if argv is None else list(argv)
     try:
-        config, options = parse(arguments)
-        # what loads torch comes after the arguments are known to be good
-        from train.run import start
-        from train.setup import RunError
+        return _main(arguments)
+    except KeyboardInterrupt:
+        _say("interrupted")
+        return INTERRUPTED
 
-        try:
-            start(config, options)
-        except RunError as error:
-            raise ConfigError(str(error)) from error
+
+def _main(arguments: Sequence[str]) -> int:
+    from train.command_line import parse  # takes seconds, in which one may change one's mind
+
+    try:
+        config, options = parse(arguments)
+        for note in options.notes:
+            _say(note)
+        from train.run import start  # what loads torch comes after the arguments are known to be good
+
+        start(config, options)
     except ConfigError as error:
-        print(f"train/fed.py: {error}", file=sys.stderr)
+        _say(str(error))
         return 2
+    except RunError as error:
+        _say(str(error))
+        return error.status
     return 0
+
+
+def _say(sentences: str) -> None:
+    """Once, however many processes found it: from the first of them."""
+    if os.environ.get("RANK", "0") == "0":
+        for sentence in sentences.splitlines():
+            print(f"train/fed.py: {sentence}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -44,6 +44,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 128 + signal.SIGTERM
         print(f"{PROGRAM}: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print(f"{PROGRAM}: interrupted", file=sys.stderr)
+        return 128 + signal.SIGINT
     return 0
 
 

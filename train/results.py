@@ -141,4 +141,7 @@ def draw_curves(results: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(content, indent=2) + "\n")
+    """All of it, or none where the disk is full."""
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_text(json.dumps(content, indent=2) + "\n")
+    partial.rename(path)

@@ -2,7 +2,7 @@
 
 import argparse
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +18,21 @@ from train.checkpoint import Checkpoints
 from train.client import Site
 from train.config import RunConfig
 from train.data import build
+from train.errors import INTERRUPTED, RunError, in_words
+from train.fit import check_clients
 from train.log import RunLog, read_metrics
 from train.methods import build_method
 from train.methods.base import ClientInfo, Method
 from train.methods.local import Local
 from train.models.base import Artefact
 from train.models.resident import load_resident
+from train.notices import beginning, ending
 from train.private_run import costs_of, mechanism_of
 from train.publish import publish
 from train.results import draw_curves, summarise, table, write_json
 from train.rounds import Federation, RoundError
-from train.setup import RunError, claim_folder, run_folder, start_processes
+from train.run_lock import run_lock
+from train.setup import claim_folder, extend, run_folder, start_processes
 
 
 def start(config: RunConfig, options: argparse.Namespace) -> None:
@@ -36,11 +40,21 @@ def start(config: RunConfig, options: argparse.Namespace) -> None:
     folder = run_folder(config, options)
     accelerator = start_processes(config, folder)
     try:
-        Run(config, folder, accelerator).play()
-    except (RoundError, StoreError, ValueError, FileNotFoundError) as error:
+        with run_lock(folder, options.resume is not None, accelerator):
+            Run(config, folder, accelerator).play()
+    except (RoundError, StoreError, ValueError) as error:
         raise RunError(str(error)) from error
+    except OSError as error:
+        raise RunError(in_words(error) + _go_on(folder)) from error
+    except KeyboardInterrupt as error:
+        raise RunError("interrupted" + _go_on(folder), INTERRUPTED) from error
     finally:
         accelerator.end_training()
+
+
+def _go_on(folder: Path) -> str:
+    """How, where there is something to go on with."""
+    return f"; go on with --resume {folder}" if (folder / "config.json").exists() else ""
 
 
 class Run:
@@ -52,15 +66,18 @@ class Run:
         self.method = build_method(config.method)
         self.clients = {client.id: client for client in build(config.data, config.seed)}
         self.infos = {c.id: ClientInfo.of(c) for c in self.clients.values()}
+        check_clients(config, self.method.family, list(self.clients.values()))
         self.model = load_resident(config, self.method.family, accelerator.device)
         self.mechanism = mechanism_of(config, self.method, list(self.infos.values()), folder)
         if accelerator.is_main_process:
             claim_folder(folder, config)
+            extend(folder, config.federation.rounds)
             if config.tracking.report_to:
                 accelerator.init_trackers(config.tracking.project)
 
     def play(self) -> None:
         """Everything there is to do that is not done yet."""
+        self._say(beginning(self.folder, list(self.clients.values()), self.infos))
         endings, shared = self._federate(self.method, self.folder)
         local: Mapping[str, Ending] = {}
         if "local" in self.config.evaluate.references:
@@ -69,8 +86,10 @@ class Run:
             logged = read_metrics(self.folder / "metrics.jsonl")
             costs = costs_of(self.config, self.mechanism, list(self.infos.values()), logged)
             results = self._results(endings, local, costs)
+            versions: dict[str, str] = {}
             if self.config.publish.enabled:
-                self._publish(endings, shared, results, costs.statements() if costs else {})
+                versions = self._publish(endings, shared, results, costs.statements() if costs else {})
+            self._say(ending(self.folder, self.config, self.method, versions))
 
     def _alone(self, endings: Mapping[str, Ending]) -> Mapping[str, Ending]:
         """What every client reaches by itself: of a one-shot method its personal version, unless that was private."""
@@ -126,7 +145,7 @@ class Run:
         shared: Artefact | None,
         results: Mapping[str, Any],
         privacy: Mapping[str, Privacy],
-    ) -> None:
+    ) -> dict[str, str]:
         artefacts = {client: ending.artefact for client, ending in endings.items()}
         reports = {entry["id"]: self._report(entry, privacy.get(entry["id"])) for entry in results["clients"]}
         if shared is not None:
@@ -138,6 +157,12 @@ class Run:
         write_json(self.folder / "versions.json", versions)
         log = RunLog(self.folder / "metrics.jsonl", self.method.name, self._track)
         log.say(f"published {len(versions)} versions to {store.root}")
+        return versions
+
+    def _say(self, lines: Sequence[str]) -> None:
+        """To the person at the terminal, once for all processes."""
+        if self.accelerator.is_main_process:
+            print("\n".join(lines), flush=True)
 
     def _report(self, evaluation: Mapping[str, Any], privacy: Privacy | None) -> dict[str, Any]:
         """What came of this version, beside its manifest."""

@@ -12,13 +12,12 @@ from accelerate import Accelerator
 from accelerate.utils import InitProcessGroupKwargs
 
 from adapters_store.files import close_to_others, make_folder
+from train.checkpoint import Checkpoints
 from train.config import RunConfig
+from train.errors import RunError
+from train.results import write_json
 
 PATIENCE = datetime.timedelta(days=1)  # how long a process waits for the others; accelerate says 30 minutes
-
-
-class RunError(Exception):
-    """One sentence: why the run cannot start or go on."""
 
 
 def start_processes(config: RunConfig, folder: Path) -> Accelerator:
@@ -50,13 +49,9 @@ def default_threads(processes: int) -> int:
 
 
 def run_folder(config: RunConfig, options: argparse.Namespace) -> Path:
-    """The folder to resume, or the new one; an error where it already holds a run, or holds none to resume."""
-    if options.resume is not None:
-        return Path(options.resume).resolve()
-    folder = Path(options.out or Path("runs") / f"{Path(options.config).stem}-{config.seed}")
-    if (folder / "config.json").exists():
-        raise RunError(f"--out: {folder} already holds a run; continue it with --resume {folder}, or name another")
-    return folder.resolve()
+    """The folder to resume, or the new one."""
+    named = options.resume or options.out or Path("runs") / f"{Path(options.config).stem}-{config.seed}"
+    return Path(named).resolve()
 
 
 def claim_folder(folder: Path, config: RunConfig) -> None:
@@ -68,7 +63,17 @@ def claim_folder(folder: Path, config: RunConfig) -> None:
     if (folder / "config.json").exists():
         return
     federation = config.federation.model_copy(update={"threads": torch.get_num_threads()})
-    resolved = config.model_copy(update={"federation": federation}).model_dump(mode="json")
-    partial = folder / "config.json.partial"
-    partial.write_text(json.dumps(resolved, indent=2) + "\n")
-    partial.rename(folder / "config.json")
+    write_json(folder / "config.json", config.model_copy(update={"federation": federation}).model_dump(mode="json"))
+
+
+def extend(folder: Path, rounds: int) -> None:
+    """Lets a run go on to so many rounds: what its clients were given after the last round that it had is forgotten.
+
+    The configuration changes last, so that whatever cuts this short leaves a run that can be resumed.
+    """
+    resolved = json.loads((folder / "config.json").read_text())
+    if (before := resolved["federation"]["rounds"]) < rounds:
+        for federation in (folder, folder / "local"):
+            Checkpoints(federation / "checkpoints").forget_after(before)
+        resolved["federation"]["rounds"] = rounds
+        write_json(folder / "config.json", resolved)

@@ -86,6 +86,8 @@ def test_one_damaged_client_leaves_the_others_listed_and_verified(
         (["activate", "amy", "0" * 16, "--canary", "0"], "canaries are not served yet"),
         (["gc", "--keep", "-1"], "keep is -1"),
         (["pull", "nowhere://x"], "cannot be opened"),
+        (["pull", "file:///nowhere/at/all"], "mirror 'file:///nowhere/at/all' holds nothing"),
+        (["push", "hf://datasets/nobody/nothing"], "mirror hf://datasets/nobody/nothing fails at "),
     ],
 )
 def test_a_refusal_is_one_sentence_and_exit_code_1(
@@ -122,3 +124,22 @@ def test_a_terminal_gets_a_table(store: Store) -> None:
     assert "┃" in os.read(screen, 65536).decode()
     os.close(screen)
     os.close(terminal)
+
+
+def test_a_dry_run_names_what_would_go_and_deletes_nothing(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    store.publish(manifest(), prompt_files(3.0), {}, activate=True)
+    before = {path: path.read_bytes() for path in store.root.rglob("*.*") if path.is_file()}
+    code, named, _ = said(capsys, "gc", "--store", store.root, "--json", "--keep", 0, "--dry-run")
+    assert (code, json.loads(named)) == (0, [f"amy@{version}" for version in store.versions("amy")[:2]])
+    assert {path: path.read_bytes() for path in store.root.rglob("*.*") if path.is_file()} == before
+    assert said(capsys, "--store", store.root, "--json", "gc", "--keep", 0) == (0, named, "")
+    assert len(store.versions("amy")) == 1
+
+
+def test_options_may_come_before_or_after_the_command(
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected = said(capsys, "--store", store.root, "--json", "list")
+    assert json.loads(expected[1])
+    assert said(capsys, "list", "--json", "--store", store.root) == expected
+    assert said(capsys, "--store", tmp_path / "other", "list", "--store", store.root, "--json") == expected

@@ -1,5 +1,6 @@
 """The configuration on the command line: what it resolves to, and the sentences it refuses with."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -7,9 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.train.small import CLIP
-from train.command_line import ConfigError, parse
+from tests.train.small import CLIP, config
+from train.command_line import parse
+from train.errors import ConfigError
 from train.fed import main
+from train.methods import METHODS
+from train.methods.fedit import FedITOptions
 
 
 @pytest.fixture
@@ -96,7 +100,7 @@ def test_nothing_to_resume(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
 
 
 def test_a_resumed_run_takes_no_other_option(path: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="--resume: goes on with the run's own configuration"):
+    with pytest.raises(ConfigError, match="--resume: goes on with the run's own configuration; only"):
         parse(["--resume", str(tmp_path), "--client.lr", "1"])
 
 
@@ -108,3 +112,85 @@ def test_help_documents_every_field_from_any_directory(tmp_path: Path) -> None:
     for option in ("--client.lr", "--method.lora.rank", "--method.prompt.length", "--data.partition", "--resume"):
         assert option in shown
     assert "peak learning rate" in shown
+
+
+def wrong(path: str, *arguments: str) -> list[str]:
+    """The sentences that these options are refused with."""
+    with pytest.raises(ConfigError) as refused:
+        parse(["--config", path, *arguments])
+    return str(refused.value).splitlines()
+
+
+def test_everything_that_is_wrong_is_said_at_once(path: str) -> None:
+    sentences = wrong(path, "--client.lrr", "1", "--data.clients", "0", "--client.lr", "-1", "--client.batch", "2")
+    assert [sentence.split(":")[0] for sentence in sentences] == [
+        "client.lrr",
+        "client.batch",
+        "data.clients",
+        "client.lr",
+    ]
+
+
+def test_what_does_not_fit_together_is_said_at_once(path: str) -> None:
+    sentences = wrong(path, "--method.name", "sap", "--client.personal_steps", "3")
+    assert [sentence.split(":")[0] for sentence in sentences] == ["federation.rounds", "client.personal_steps"]
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("client.learning_rate", "client.lr"),
+        ("learning_rate", "client.lr"),
+        ("client.batch", "client.batch_size"),
+        ("client.epochs", "client.local_epochs"),
+        ("federation.num_rounds", "federation.rounds"),
+        ("data.num_clients", "data.clients"),
+        ("store", "publish.store"),
+    ],
+)
+def test_the_option_that_was_meant_is_named(path: str, given: str, meant: str) -> None:
+    assert wrong(path, f"--{given}", "1") == [f"{given}: unknown option; did you mean {meant}?"]
+
+
+def test_texts_are_taken_as_they_are_written(path: str) -> None:
+    config, _ = parse(
+        ["--config", path, "--base.zero_shot_template", "{class}", "--tracking.project", "1", "--publish.store", "null"]
+    )
+    assert config.base.zero_shot_template == "{class}"
+    assert config.tracking.project == "1"
+    assert config.publish.store is None
+
+
+def test_a_template_without_a_class_is_refused(path: str) -> None:
+    sentence = wrong(path, "--base.zero_shot_template", "a photo.")
+    assert sentence == ["base.zero_shot_template: {class} is missing, the place of the class's name (found 'a photo.')"]
+
+
+def test_another_method_takes_its_defaults_and_what_is_dropped_is_said(path: str) -> None:
+    config, options = parse(
+        ["--config", path, "--method.name", "fedit", "--method.lora.rank", "4", "--client.personal_steps", "0"]
+    )
+    assert config.method.model_dump() == FedITOptions.model_validate({"lora": {"rank": 4}}).model_dump()
+    assert options.notes == ["method.name: fedit in place of promptfl, whose prompt is dropped"]
+    config, options = parse(["--config", path, "--method.name", "coop"])
+    assert config.method.prompt.length == 4  # the file's: coop has it too
+    assert options.notes == []
+
+
+def test_an_option_of_another_method_says_whose_it_is(path: str) -> None:
+    assert wrong(path, "--method.lora.rank", "4") == [
+        "method.lora: unknown key of promptfl, which takes weighting, prompt; anchored, ataf, fedit, pilot, sap have it"
+    ]
+
+
+def test_help_shows_every_method_with_its_own_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        parse(["--help"])
+    said = capsys.readouterr().out
+    for method in METHODS:
+        rank = re.search(
+            rf"\nmethod {method}:\n(?:(?!\n\n).)*?--method\.lora\.rank .*?\(default:\s+(\d+)\)", said, re.DOTALL
+        )
+        options = config(method).method.model_validate({"name": method})
+        assert f"\nmethod {method}:\n" in said
+        assert (int(rank[1]) if rank else None) == (options.lora.rank if hasattr(options, "lora") else None)

@@ -12,8 +12,9 @@ from adapters_store.__main__ import main as store_main
 from adapters_store.store import Store
 from tests.train.small import CONFIGS, config, federation, yaml_file
 from tests.train.test_rounds import SendsNaN
-from train.command_line import ConfigError, parse
+from train.command_line import parse
 from train.config import RunConfig
+from train.errors import ConfigError
 from train.fed import main
 from train.log import read_metrics
 from train.methods import build_method

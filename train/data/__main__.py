@@ -8,13 +8,14 @@ import argparse
 import sys
 from pathlib import Path
 
-import yaml
 from pydantic import ValidationError
 
+from train.command_line import read_yaml
 from train.data.config import DataConfig
 from train.data.federation import build
 from train.data.readers.convert_cifar import convert_cifar
 from train.data.sheet import save_sheet
+from train.errors import ConfigError, in_words
 
 
 class SheetError(Exception):
@@ -23,11 +24,7 @@ class SheetError(Exception):
 
 def _read(path: Path) -> tuple[DataConfig, int]:
     """The `data:` and `seed:` parts of a configuration file."""
-    if not path.is_file():
-        raise SheetError(f"--config: found {str(path)!r}, which is no file")
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    if not isinstance(content, dict):
-        raise SheetError(f"--config: {path} holds no settings; it must have a `data:` section")
+    content = read_yaml(path, "--config")
     try:
         return DataConfig.model_validate(content.get("data", {})), int(content.get("seed", 0))
     except ValidationError as error:
@@ -65,8 +62,11 @@ def main() -> int:
     options = parser.parse_args()
     try:
         options.run(options)
-    except (SheetError, ValueError) as error:
+    except (SheetError, ConfigError, ValueError) as error:
         print(error, file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(in_words(error), file=sys.stderr)
         return 2
     return 0
 

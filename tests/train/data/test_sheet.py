@@ -62,7 +62,8 @@ def test_the_command_writes_a_sheet(tmp_path: Path) -> None:
         (CONFIG, "nobody", "--client: found 'nobody', allowed are client-00, client-01"),
         ("data: {clients: none}\n", "client-00", "data.clients: "),
         ("data: {tasks: [caption], few_shot: 3}\n", "client-00", "few_shot: found 3"),
-        ("[]\n", "client-00", "holds no settings"),
+        ("[]\n", "client-00", "must hold sections such as 'data:', not a list"),
+        ("data: {clients: [\n", "client-00", "is not YAML"),
     ],
 )
 def test_refusals_are_one_sentence(tmp_path: Path, config: str, client: str, sentence: str) -> None:
