@@ -136,6 +136,26 @@ def test_what_trained_last_is_published_with_what_it_was_trained_with(clip: Resi
         check_close(head.logits(images), built.head().logits(images), CLIP_LOGITS)
 
 
+def test_the_own_prompt_counts_as_the_options_say_in_training_too(clip: ResidentClip) -> None:
+    """λ: what is trained, what is evaluated and what is published mix alike."""
+    one, info = method(mixing=0.2), CLIENTS[0]
+    start = PFedMoAP(PFedMoAPOptions()).initial(clip, CLIENTS, 7)
+    others = start["prompt"] + torch.randn(2, *start["prompt"].shape, generator=torch.Generator().manual_seed(1))
+    state = {**one.enrol(clip, info, 7), "prompt": start["prompt"], "others": others}
+    images = torch.nn.functional.normalize(torch.randn(5, clip.clip.joint_width), dim=-1)
+    for turn in (Turn("train", 2), None):
+        built = one.build(clip, info, state, turn)
+        assert isinstance(built, MixtureClassifier)
+        head = built.head()
+        assert isinstance(head, MixtureHead)
+        with torch.no_grad():
+            aligned, _ = head.gate(images, torch.cat([head.text[None], head.others]))
+            expected = head.scale * (0.2 * images @ head.text.T + aligned)
+            check_close(head.logits(images), expected, CLIP_LOGITS)
+    published = load(one.publish(clip, info, state).files["prompt.safetensors"])
+    assert float(published["mixing"]) == pytest.approx(0.2)
+
+
 def test_a_client_that_is_never_drawn_publishes_the_mean_with_the_gate_off(clip: ResidentClip, tmp_path: Path) -> None:
     loop, artefacts = run(clip, tmp_path, federation={"rounds": 2, "clients_per_round": 1})
     committed = loop.checkpoints.latest()
