@@ -43,4 +43,5 @@ def z_loss(logits: Tensor) -> Tensor:
 
 def _norms(rows: Tensor) -> Tensor:
     """(B, 1) of rows (B, …), without a gradient; a row of zeros stays one when it is divided."""
-    return rows.detach().norm(dim=1, keepdim=True).clamp(min=1e-12)
+    norms: Tensor = rows.detach().norm(dim=1, keepdim=True)
+    return norms.clamp(min=1e-12)
