@@ -37,13 +37,14 @@ def _wanted(tensors: Mapping[str, Tensor], width: int, features: int) -> dict[st
     wanted: dict[str, tuple[int, ...]] = {"prompt": (length, width)}
     if any(name in ("others", "mixing") or name.startswith("gate.") for name in tensors):
         gate = {f"gate.{name}": tuple(tensor.shape) for name, tensor in Gate(features).state_dict().items()}
-        wanted |= {"others": (_rows(tensors, "others", least=0), length, width), "mixing": (), **gate}
+        wanted |= {"mixing": (), **gate}
+        wanted |= {"others": (_rows(tensors, "others"), length, width)} if "others" in tensors else {}
     elif any(name.startswith("memory.") for name in tensors):
         examples = _rows(tensors, "memory.features")
         wanted |= {"memory.features": (examples, features), LABELS: (examples,), "memory.weights": (2,)}
     return wanted
 
 
-def _rows(tensors: Mapping[str, Tensor], name: str, least: int = 1) -> int:
-    """The tensor's first axis, which is its own affair; at least ``least``."""
-    return max(tensors[name].shape[0], least) if name in tensors and tensors[name].ndim else 1
+def _rows(tensors: Mapping[str, Tensor], name: str) -> int:
+    """The tensor's first axis, which is its own affair; at least 1."""
+    return max(tensors[name].shape[0], 1) if name in tensors and tensors[name].ndim else 1

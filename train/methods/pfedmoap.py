@@ -126,8 +126,14 @@ class PFedMoAP(PromptFL):
         kept = {"prompt": state["prompt"]}
         if "others" in state:
             gate = {name: tensor for name, tensor in state.items() if name.startswith("gate.")}
-            kept |= {"others": state["others"], "mixing": torch.tensor(self.options.mixing), **gate}
+            kept |= {"mixing": torch.tensor(self.options.mixing), **gate}
+            kept |= {} if self.alone else {"others": state["others"]}  # a store takes no empty tensor
         return Artefact("personal", {PROMPT: to_bytes(kept)}, SUFFIX_TEMPLATE, client.class_names)
+
+    def restore(self, files: Mapping[str, bytes]) -> Tensors:
+        state = super().restore(files)
+        none = {"others": state["prompt"].new_zeros(0, *state["prompt"].shape)} if "mixing" in state else {}
+        return {**none, **state}
 
     def publish_global(self, model: ResidentClip, clients: Sequence[ClientInfo], state: Tensors) -> Artefact | None:
         """The mean prompt; nothing where none was made."""
