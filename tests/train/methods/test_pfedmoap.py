@@ -1,5 +1,6 @@
 """pFedMoAP's own: who is sent which prompts, what stays at home, and its corner cases, on the real loop."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,15 @@ from adapters_store.personal.gate import pool
 from adapters_store.personal.heads import MixtureHead, make_head
 from adapters_store.personal.prompt import PromptedText
 from adapters_store.personal.tensor_cache import TensorCache
+from adapters_store.store import Store
 from tests.floats import CLIP_LOGITS, check_close
+from tests.serve.in_process import classify, serving
 from tests.train.small import config, federation
 from train.methods.base import ClientInfo, ServerContext, Turn, Update
 from train.methods.pfedmoap import POOL, PFedMoAP, PFedMoAPOptions
 from train.models.clip import MixtureClassifier, PromptClassifier, ResidentClip
 from train.models.feature_cache import MIB
+from train.publish import publish
 from train.tensors import Tensors, read, to_bytes
 
 pytestmark = pytest.mark.numeric
@@ -187,6 +191,22 @@ def test_without_experts_the_gate_trains_alone_and_nothing_is_sent(clip: Residen
         assert torch.equal(attention, torch.ones_like(attention))
         check_close(logits, expected, CLIP_LOGITS)
         check_close(built.head().logits(x), expected, CLIP_LOGITS)
+
+
+def test_without_experts_the_store_takes_the_version_and_the_gateway_answers(
+    clip: ResidentClip, tmp_path: Path
+) -> None:
+    loop, _ = federation(config("pfedmoap", method={"experts": 0}, evaluate={"references": []}), clip, tmp_path)
+    artefacts = {client: ending.artefact for client, ending in loop.run()[0].items()}
+    store = Store(tmp_path / "store")
+    publish(store, loop.method, clip, artefacts, {client: {} for client in artefacts}, {}, activate=True)
+    image = loop.backend.site.clients["client-00"].test[0].image
+
+    async def ask() -> dict[str, Any]:
+        async with serving(store) as http:
+            return await classify(http, "client-00", image)
+
+    assert [expert["id"] for expert in asyncio.run(ask())["experts"]] == ["own"]
 
 
 def test_without_experts_who_never_took_part_has_no_gate(clip: ResidentClip, tmp_path: Path) -> None:
