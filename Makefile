@@ -1,4 +1,4 @@
-# make demo | test | accept | check | install | clean      (variables: PYTHON, VENV, EXTRA=cpu|gpu, STAY=0)
+# make demo | test | accept | check | mutants | install | clean      (variables: PYTHON, VENV, EXTRA=cpu|gpu, STAY=0, ONLY=word)
 SHELL := /bin/bash
 VENV ?= .venv
 EXTRA ?= cpu
@@ -16,7 +16,7 @@ export HF_HUB_OFFLINE ?= 1
 export DO_NOT_TRACK := 1
 export GRADIO_ANALYTICS_ENABLED := False
 
-.PHONY: demo test accept check install clean
+.PHONY: demo test accept check mutants install clean
 demo: $(INSTALLED)
 	@$(BIN)/python demo.py $(if $(filter 0,$(STAY)),--no-stay)
 
@@ -38,6 +38,10 @@ check: $(INSTALLED)-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_imports.py
+
+# mistakes in the mathematics, each of which the nearest tests must find; a few minutes
+mutants: $(INSTALLED)-dev
+	$(BIN)/python -m tests.mutants $(ONLY)
 
 install: $(INSTALLED)
 

@@ -4,6 +4,7 @@
     table    all merges over seeds 0 to 4 and eight left-out styles
     variants other ratios, options, anchors and lengths of training, over two of the seeds
     poison   one client with all labels wrong, over three of the seeds
+    ruined   clients trained at a rate that makes them forget the base, over three of the seeds
     speed    SAP's merge of four clients on a CLIP of ViT-B/16's size
     experts  two LoRAs of the 4-bit LLaVA, tuned on different tasks and fused: ATAF beside the linear mean and TIES
 
@@ -19,7 +20,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 ROOT = Path(__file__).resolve().parent.parent
 if sys.path and Path(sys.path[0]).resolve() == ROOT / "bench":
@@ -33,7 +34,7 @@ from bench.prompt_study.progress import progress  # noqa: E402
 
 RESULTS: Final = ROOT / "bench" / "results"
 RUNS: Final = "merging_runs"
-FEW, SOME = 2, 3  # seeds of variants, and of poison
+FEW, SOME = 2, 3  # seeds of variants, and of poison and ruined
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -77,12 +78,22 @@ def variants(options: argparse.Namespace) -> None:
     lr, _, _ = _tuned(options)
     seeds = options.seeds[:FEW]
     _train(options, [Training(seed, lr, epochs) for seed in seeds for epochs in (10, *cells.EPOCHS)])
-    main_cells, more = (_cells(options, seeds, part) for part in get_args(cells.Part))
+    main_cells, more = _cells(options, seeds, "main"), _cells(options, seeds, "variants")
     both = {seed: {style: main_cells[seed][style] | more[seed][style] for style in options.styles} for seed in seeds}
     figured = summary.summarise(both)
     _write(options, "variants", {"seeds": seeds, "lr": lr, **figured})
     (options.out / "merging_variants.md").write_text(summary.markdown(figured))
     figures.draw_ratios(figured["rows"], options.out / "merging_ratios.png")
+    print(summary.markdown(figured))
+
+
+def ruined(options: argparse.Namespace) -> None:
+    """Clients that forgot what the base knows: where zero-shot is the better start."""
+    seeds = options.seeds[:SOME]
+    _train(options, [Training(seed, cells.RUINED) for seed in seeds])
+    figured = summary.summarise(_cells(options, seeds, "ruined", cells.RUINED))
+    _write(options, "ruined", {"seeds": seeds, "lr": cells.RUINED, **figured})
+    (options.out / "merging_ruined.md").write_text(summary.markdown(figured))
     print(summary.markdown(figured))
 
 
@@ -117,6 +128,7 @@ MODES: Final[dict[str, Callable[[argparse.Namespace], None]]] = {
     "table": table,
     "variants": variants,
     "poison": poisoned,
+    "ruined": ruined,
     "speed": time_sap,
     "experts": fuse,
 }
@@ -133,8 +145,12 @@ def _train(options: argparse.Namespace, trainings: Sequence[Training]) -> None:
     _all(jobs, options.processes, "clients")
 
 
-def _cells(options: argparse.Namespace, seeds: Sequence[int], part: str) -> dict[int, dict[str, dict[str, cells.Row]]]:
+def _cells(
+    options: argparse.Namespace, seeds: Sequence[int], part: cells.Part, rate: float | None = None
+) -> dict[int, dict[str, dict[str, cells.Row]]]:
+    """Of clients that trained at this rate; at the tuned one by default."""
     lr, chosen, kept = _tuned(options)
+    lr = rate or lr
     jobs = {
         (seed, style): (cells.play, seed, style, lr, chosen[style], kept, part)
         for seed in seeds

@@ -37,7 +37,8 @@ def _wanted(tensors: Mapping[str, Tensor], width: int, features: int) -> dict[st
     wanted: dict[str, tuple[int, ...]] = {"prompt": (length, width)}
     if any(name in ("others", "mixing") or name.startswith("gate.") for name in tensors):
         gate = {f"gate.{name}": tuple(tensor.shape) for name, tensor in Gate(features).state_dict().items()}
-        wanted |= {"others": (_rows(tensors, "others"), length, width), "mixing": (), **gate}
+        wanted |= {"mixing": (), **gate}
+        wanted |= {"others": (_rows(tensors, "others"), length, width)} if "others" in tensors else {}
     elif any(name.startswith("memory.") for name in tensors):
         examples = _rows(tensors, "memory.features")
         wanted |= {"memory.features": (examples, features), LABELS: (examples,), "memory.weights": (2,)}

@@ -115,7 +115,7 @@ class Site:
             if private is None:
                 losses.append(self._descend(personal, prepared, rows, turn))
             else:
-                set_example_gradients_(personal, prepared, rows)
+                set_example_gradients_(personal, prepared, rows, self.method, turn)
             scheduled = learning_rate(self.config, turn, step, steps)
             for name, group in zip(personal.parameters, moves.param_groups, strict=True):
                 group["lr"] = self.method.rate(name, scheduled)

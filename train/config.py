@@ -9,6 +9,7 @@ from train.data import DataConfig
 from train.methods import Options, build_method
 from train.methods.base import Method
 from train.methods.local import Local
+from train.methods.pfedmoap import PFedMoAP
 from train.methods.pfedprompt import PFedPromptOptions
 from train.methods.pilot import PilotOptions
 
@@ -179,7 +180,7 @@ class RunConfig(_Section):
         if self.privacy.dp is None:
             return
         method = build_method(self.method)
-        if isinstance(method, Local):
+        if isinstance(method, Local) or (isinstance(method, PFedMoAP) and method.alone):
             yield f"privacy.dp: {method.name} uploads nothing that it could make private; null is allowed"
         elif method.family != "clip" or type(method).loss is not Method.loss:
             yield f"privacy.dp: {method.name} has no loss of each example alone; null is allowed"

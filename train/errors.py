@@ -14,11 +14,15 @@ class ConfigError(Exception):
 
 
 class RunError(Exception):
-    """One sentence: why the run cannot start or go on; ``status`` is what the command exits with."""
+    """One sentence: why the run cannot start or go on; ``status`` is what the command exits with.
 
-    def __init__(self, sentence: str, status: int = REFUSED) -> None:
+    ``of_one``: it may be this process alone that met it; what is refused before the run, all of them meet.
+    """
+
+    def __init__(self, sentence: str, status: int = REFUSED, of_one: bool = False) -> None:
         super().__init__(" ".join(sentence.split()))
         self.status = status
+        self.of_one = of_one
 
 
 def in_words(error: OSError) -> str:

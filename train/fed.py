@@ -41,16 +41,18 @@ def _main(arguments: Sequence[str]) -> int:
         _say(str(error))
         return 2
     except RunError as error:
-        _say(str(error))
+        _say(str(error), error.of_one)
         return error.status
     return 0
 
 
-def _say(sentences: str) -> None:
-    """Once, however many processes found it: from the first of them."""
-    if os.environ.get("RANK", "0") == "0":
+def _say(sentences: str, of_one: bool = False) -> None:
+    """Once, from the first process, what all of them found; from each, with its number, what may be of one alone."""
+    rank = os.environ.get("RANK", "0")
+    if rank == "0" or of_one:
+        where = "" if rank == "0" else f" (process {rank})"
         for sentence in sentences.splitlines():
-            print(f"train/fed.py: {sentence}", file=sys.stderr, flush=True)
+            print(f"train/fed.py{where}: {sentence}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from train.config import ClientConfig
-from train.methods.base import Turn
+from train.methods.base import Method, Turn
 from train.models.base import Personal
 from train.tensors import derive_seed, generator
 
@@ -72,11 +72,19 @@ def poisson_samples(
         yield drawn.nonzero()[:, 0].tolist()
 
 
-def set_example_gradients_(personal: Personal, prepared: Any, rows: Sequence[int]) -> None:
-    """Gives every parameter (…) that moves its ``grad_sample`` (B, …), which opacus clips; B may be 0."""
+def set_example_gradients_(
+    personal: Personal, prepared: Any, rows: Sequence[int], method: Method[Any], turn: Turn
+) -> None:
+    """Gives every parameter (…) that moves its ``grad_sample`` (B, …), which opacus clips; B may be 0.
+
+    Raises ValueError where the method's loss is not the examples' alone: what it adds would be in nobody's gradient.
+    """
     parameters = [parameter for parameter in personal.parameters.values() if parameter.requires_grad]
     if rows:
-        gradients = example_gradients(personal.outputs(prepared, rows).extras["losses"], parameters)
+        outputs = personal.outputs(prepared, rows)
+        if method.loss(outputs, turn) is not outputs.loss:  # the object itself: a term that is 0 now would not stay 0
+            raise ValueError(f"privacy.dp: {method.name} has a loss beside each example's own; null is allowed")
+        gradients = example_gradients(outputs.extras["losses"], parameters)
     else:
         gradients = [parameter.new_zeros(0, *parameter.shape) for parameter in parameters]
     for parameter, gradient in zip(parameters, gradients, strict=True):

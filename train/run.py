@@ -39,13 +39,16 @@ def start(config: RunConfig, options: argparse.Namespace) -> None:
     """Plays the configuration in a folder of its own, or goes on in the one to resume. Raises RunError."""
     folder = run_folder(config, options)
     accelerator = start_processes(config, folder)
+    playing = False
     try:
         with run_lock(folder, options.resume is not None, accelerator):
-            Run(config, folder, accelerator).play()
+            run = Run(config, folder, accelerator)
+            playing = True
+            run.play()
     except (RoundError, StoreError, ValueError) as error:
-        raise RunError(str(error)) from error
+        raise RunError(str(error), of_one=playing) from error
     except OSError as error:
-        raise RunError(in_words(error) + _go_on(folder)) from error
+        raise RunError(in_words(error) + _go_on(folder), of_one=playing) from error
     except KeyboardInterrupt as error:
         raise RunError("interrupted" + _go_on(folder), INTERRUPTED) from error
     finally:

@@ -85,10 +85,11 @@ def make_head(clip: Clip, tensors: Mapping[str, Tensor], class_names: Sequence[s
     prompt = held["prompt"]
     texts = PromptedText(clip, class_names, template, prompt.shape[0])
     text = texts.features(prompt)
-    if "others" in held:
-        names = (OWN, *(opaque_id(other) for other in held["others"]))
+    if "mixing" in held:
+        others = held.get("others", prompt.new_zeros(0, *prompt.shape))
+        names = (OWN, *(opaque_id(other) for other in others))
         gate = make_gate(held, text.shape[-1])
-        return MixtureHead(clip.logit_scale, text, texts.features(held["others"]), gate, float(held["mixing"]), names)
+        return MixtureHead(clip.logit_scale, text, texts.features(others), gate, float(held["mixing"]), names)
     if "memory.features" in held:
         weight, sharpness = held["memory.weights"].tolist()
         return MemoryHead(clip.logit_scale, text, held["memory.features"], held["memory.labels"], weight, sharpness)

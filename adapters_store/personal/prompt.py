@@ -22,7 +22,7 @@ class PromptedText:
 
         Raises ValueError where the text tower is none that prompts can enter, or the prompt does not fit it.
         """
-        self.tower = text_tower(clip)
+        self.tower, self.joint_width = text_tower(clip), clip.joint_width
         tokens = self.tower.tokens([template.replace(CLASS_FIELD, name) for name in class_names])  # (C, context)
         a, b = self.tower.tokens(["a", "b"])
         starts = int(a[0] == b[0])  # 1 where every text begins with a start token
@@ -57,7 +57,8 @@ class PromptedText:
         each = prompts.reshape(-1, *prompts.shape[-2:])
         whole = [self._whole(prompt) for prompt in each]
         ends = self.ends + self.start.shape[1] + prompts.shape[-2]
-        features = torch.stack([self.tower.encode(x, ends) for x in whole])
+        none = prompts.new_zeros(0, len(ends), self.joint_width)
+        features = torch.stack([self.tower.encode(x, ends) for x in whole]) if whole else none
         return features.reshape(*prompts.shape[:-2], *features.shape[1:])
 
     def _whole(self, prompt: Tensor) -> Tensor:

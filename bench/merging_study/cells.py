@@ -34,8 +34,11 @@ RATIOS: Final = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99)
 EPOCHS: Final = (1, 3)
 SEEN: Final = 24  # images of every seen style
 Row = dict[str, float]
-Part = Literal["main", "variants"]
-"""Variants: other ratios, options, numbers of anchors and lengths of training, and what else was tried."""
+Part = Literal["main", "variants", "ruined"]
+"""Variants: other ratios, options, numbers of anchors and lengths of training, and what else was tried. Ruined: clients
+that trained at ``RUINED``, a rate at which they forget what the base knows."""
+RUINED: Final = 2e-2
+SHRINKAGES: Final = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
 
 
 @dataclass
@@ -69,6 +72,8 @@ def play(seed: int, left_out: str, lr: float, tuned: Tuned, kept: Path, part: Pa
     if part == "main":
         _main(cell, clients, tuned)
         _alone(cell, trained)
+    elif part == "ruined":
+        _ruined(cell, clients)
     else:
         _ratios(cell, clients)
         _variants(cell, clients, tuned)
@@ -90,6 +95,17 @@ def _main(cell: Cell, clients: Clients, tuned: Tuned) -> None:
     _with_controls(cell, clients, "SAP .95", pruned(0.95), 0.95)
     _with_controls(cell, clients, "SAP .9", pruned(0.9), 0.9)
     _with_controls(cell, clients, "anchored", anchored_mean(tuned), 0.5)
+
+
+def _ruined(cell: Cell, clients: Clients) -> None:
+    """All factors of plain shrinkage are shown; none is chosen."""
+    cell.score("zero-shot", scaled_mean(clients.adapters, 0.0))
+    for name, way in PLAIN.items():
+        cell.score(name, way(clients))
+    for factor in SHRINKAGES:
+        cell.score(f"mean × {factor:g}", scaled_mean(clients.adapters, factor))
+    for ratio in (0.95, 0.99):
+        _with_controls(cell, clients, f"SAP {_short(ratio)}", pruned(ratio), ratio)
 
 
 def _with_controls(cell: Cell, clients: Clients, name: str, way: Way, ratio: float, *, seen: bool = True) -> None:

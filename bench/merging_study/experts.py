@@ -66,13 +66,8 @@ def play(seed: int, kept: Path) -> dict[str, Any]:
         read_adapter(_upload(seed, task, clients[task], model, kept), method.options.lora.scale) for task in TASKS
     ]
     a, b = adapters
-    anchors = method.anchors(seed)
-
-    def predictions(adapter: Adapter) -> torch.Tensor:
-        found: torch.Tensor = method.carrier.predictions(model, adapter, anchors)
-        return found
-
-    alpha, divergences = choose_alpha(predictions(a), predictions(b), lambda at: predictions(ataf(a, b, at)))
+    logits = method.carrier.predictions(model, method.anchors(seed), a, b)
+    alpha, divergences = choose_alpha(logits(a), logits(b), lambda at: logits(ataf(a, b, at)))
     rank = sum(len(next(iter(one.values()))[1]) for one in adapters)
     merges: dict[str, Adapter | None] = {
         "base": None,

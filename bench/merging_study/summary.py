@@ -24,12 +24,13 @@ def summarise(cells: Cells) -> dict[str, Any]:
     """Every merge's figures, and the paired differences."""
     names = list(next(iter(next(iter(cells.values())).values())))
     rows = {name: _row(cells, name) for name in names if not name.startswith(ALONE)}
-    for name, reduce in (("clients alone, mean", mean), ("clients alone, best", max)):
+    alone = (("clients alone, mean", mean), ("clients alone, best", max)) if len(rows) < len(names) else ()
+    for name, reduce in alone:
         rows[name] = {"unseen": over_seeds([mean(styles) for styles in _alone(cells, reduce)])}
     minus = {
         name: {other: {what: paired(_of(cells, name, what), _of(cells, other, what)) for what in ("unseen", "seen")}
-               for other in others}
-        for name, others in COMPARED.items()
+               for other in others if other in names}
+        for name, others in COMPARED.items() if name in names
     }  # fmt: skip
     return {"rows": rows, "minus": minus}
 

@@ -20,6 +20,8 @@ SEED: Final = 10
 RATES: Final = (1e-3, 3e-3, 1e-2)
 FACTORS: Final = (0.3, 0.5, 1.0, 1.5, 2.0, 3.0)
 COEFFICIENT_RATES: Final = (0.05, 0.15)
+SAP_FACTORS: Final = (1.0, 2.0, 3.0, 5.0, 8.0, 12.0, 20.0)
+"""SAP leaves an eighth of the mean's norm."""
 GAINS: Final = (1.0, 1.3, 1.6)
 Scores = Mapping[str, Mapping[str, float]]  # of every left-out style: candidate → accuracy on it
 
@@ -42,8 +44,9 @@ def candidates(left_out: str, lr: float, kept: Path) -> dict[str, dict[str, floa
     found: dict[str, dict[str, float]] = {}
     for name, way in BASELINES.items():
         merged = way(clients)
+        factors = SAP_FACTORS if name.startswith("SAP") else FACTORS
         found[name] = {
-            f"{factor:g}": accuracy(scaled_mean([merged], factor), SEED, left_out, "held back") for factor in FACTORS
+            f"{factor:g}": accuracy(scaled_mean([merged], factor), SEED, left_out, "held back") for factor in factors
         }
     found["anchored"] = {}
     for rate in COEFFICIENT_RATES:

@@ -153,6 +153,7 @@ BASELINES: dict[str, Way] = {
     "DARE": lambda c: dare(c.adapters, rank=c.rank, seed=c.seed),
     "KnOTS": lambda c: knots(c.adapters),
     "RobustMerge": lambda c: robust_merge(c.adapters, scale=1.0),
+    "SAP .95, factor": pruned(0.95),
 }
 """Published merges, each to be multiplied by a factor of its own that is tuned."""
 

@@ -35,6 +35,7 @@ METHODS: Final[dict[str, Values]] = {
     "pfedmoap": {"name": "pfedmoap"},
 }
 ABLATIONS: Final[dict[str, Values]] = {
+    "K_e = 0": {"experts": 0},
     "K_e = 1": {"experts": 1},
     "K_e = 1, random": {"experts": 1, "selection": "random"},
     "K_e = 3": {"experts": 3},
@@ -42,7 +43,9 @@ ABLATIONS: Final[dict[str, Values]] = {
     "λ = 0": {"mixing": 0.0},
     "λ = 1": {"mixing": 1.0},
 }
-"""Beside pFedMoAP as configured: the prompts of all others as experts (scenes 9, digits 4), nearest, λ = 0.5."""
+"""Beside pFedMoAP as configured: the prompts of all others as experts (scenes 9, digits 4), nearest, λ = 0.5.
+
+K_e = 0: the gate over the own prompt alone, nothing sent."""
 
 
 def run_config(name: str, seed: int = 0, method: Values | None = None, **sections: Values) -> RunConfig:

@@ -400,6 +400,25 @@ def test_named_versions_are_loaded_on_demand_and_not_hoarded(play: Callable[[Sce
     play(scenario)
 
 
+def test_the_spare_versions_that_go_are_those_used_longest_ago(play: Callable[[Scenario], None]) -> None:
+    async def scenario(store: Store, engine: FakeEngine, adapters: Adapters) -> None:
+        live, *named = [publish_lora(store, "ann", seed, activate=seed == 0) for seed in range(SPARE_VERSIONS + 3)]
+        await adapters.sync()
+        for version in (*named, named[0]):  # the first is asked for again
+            await answering(adapters, "ann", version)
+        await adapters.sync()
+        assert {f"ann@{version}" for version in (live, *named)} - set(engine.loaded) == {
+            f"ann@{named[1]}",
+            f"ann@{named[2]}",
+        }
+        engine.capacity = len(engine.loaded)  # no place is left: whoever comes takes the oldest one's
+        await answering(adapters, "ann", named[1])
+        assert f"ann@{named[3]}" not in engine.loaded
+        assert f"ann@{named[0]}" in engine.loaded
+
+    play(scenario)
+
+
 def test_nothing_is_verified_while_the_engine_is_down(play: Callable[[Scenario], None]) -> None:
     async def scenario(store: Store, engine: FakeEngine, adapters: Adapters) -> None:
         publish_lora(store, "ann", 1)

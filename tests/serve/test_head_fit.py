@@ -36,7 +36,7 @@ def test_what_methods_publish_fits(tensors: Tensors) -> None:
     check_head(tensors, WIDTH, FEATURES, len(CLASSES))
 
 
-@pytest.mark.parametrize("missing", ["prompt", "others", "mixing", "gate.query.weight", "gate.output.bias"])
+@pytest.mark.parametrize("missing", ["prompt", "mixing", "gate.query.weight", "gate.output.bias"])
 def test_a_gated_head_is_whole(missing: str) -> None:
     tensors = {name: tensor for name, tensor in gated_tensors(0).items() if name != missing}
     with pytest.raises(ValueError, match=f"^tensor {missing} of prompt.safetensors is missing$"):

@@ -21,6 +21,7 @@ from train.privacy import AT_ONCE, Mechanism, example_gradients, poisson_samples
 pytestmark = pytest.mark.numeric
 
 TURN = Turn("train", 1)
+METHOD = build_method(config("pfedmoap").method)
 GRADIENT = BACK * (CLIP_TEXT + 4 * 128)  # additions through text tower, gate and logits
 TEN = ClientConfig(local_steps=1, batch_size=10)
 
@@ -44,7 +45,7 @@ def noiseless(personal: Personal, prepared: Any, rows: Sequence[int], clip_norm:
     values = list(personal.parameters.values())
     before = [parameter.detach().clone() for parameter in values]
     moves = Mechanism(clip_norm, {"ann": 0.0}, 0).optimiser(torch.optim.SGD(values, lr=1.0), 4.0, TURN, "ann")
-    set_example_gradients_(personal, prepared, rows)
+    set_example_gradients_(personal, prepared, rows, METHOD, TURN)
     moves.step()
     moved = [4 * (old - new.detach()) for old, new in zip(before, values, strict=True)]
     moves.zero_grad()
@@ -131,7 +132,7 @@ def noise(seed: int = 0, turn: Turn = TURN, client: str = "ann", secure: bool = 
     moves = Mechanism(3.0, {client: 2.0}, seed, secure).optimiser(
         torch.optim.SGD(still.parameters.values(), lr=1.0), 10.0, turn, client
     )
-    set_example_gradients_(still, None, [])
+    set_example_gradients_(still, None, [], METHOD, turn)
     moves.step()
     return [parameter.detach() for parameter in still.parameters.values()]
 

@@ -19,6 +19,7 @@ from train.fed import main
 from train.log import read_metrics
 from train.methods import build_method
 from train.methods.base import ClientInfo, Turn
+from train.models.base import Outputs
 from train.models.clip import ResidentClip
 from train.private_run import check_ready, costs_of, mechanism_of, planned, secret_key, taken
 from train.rounds import RoundError, participants
@@ -60,6 +61,36 @@ def test_what_cannot_be_private_is_refused_in_a_sentence(
         parse(["--config", str(tmp_path / "run.yaml")])
     assert sentence in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("wrapped", ["the instance's", "a delegate's"])
+def test_a_loss_with_a_term_of_its_own_is_not_dropped_silently(
+    clip: ResidentClip, tmp_path: Path, wrapped: str
+) -> None:
+    """Private gradients are those of each example's own loss: a term over the batch would not be in them."""
+    wanted = private("promptfl")
+    method: Any = build_method(wanted.method)
+    plain = method.loss
+
+    def with_a_term(outputs: Outputs, turn: Turn) -> torch.Tensor:
+        return plain(outputs, turn) + outputs.loss.square()
+
+    if wrapped == "the instance's":
+        method.loss = with_a_term
+    else:
+        inner = method
+
+        class Wrapper(type(inner)):  # type: ignore[misc]
+            def __getattribute__(self, name: str) -> Any:
+                return with_a_term if name == "loss" else getattr(inner, name)
+
+        method = Wrapper(wanted.method)
+    loop, _ = federation(wanted, clip, tmp_path, method)
+    with pytest.raises(
+        ValueError, match=r"^privacy.dp: promptfl has a loss beside each example's own; null is allowed$"
+    ):
+        loop.run()
+    assert not list((tmp_path / "exchange").glob("train-*/up/*"))
 
 
 def test_a_memory_that_nobody_publishes_may_be_private_and_options_switch_it_on(tmp_path: Path) -> None:

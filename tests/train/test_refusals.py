@@ -1,5 +1,6 @@
 """What cannot be done ends with a sentence and a status, never with a traceback, and before training where it can."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -101,10 +102,18 @@ sys.exit(main(sys.argv[1:]))
 
 
 def test_a_full_disk_ends_in_a_sentence_and_the_run_can_go_on(tmp_path: Path) -> None:
+    """What one process alone may meet, any of them says."""
     argv = ["--config", str(yaml_file(tmp_path, "promptfl")), "--out", str(tmp_path / "run")]
-    ran = subprocess.run([sys.executable, "-c", FULL, *argv], capture_output=True, text=True, cwd=PROJECT_ROOT)
+    ran = subprocess.run(
+        [sys.executable, "-c", FULL, *argv],
+        capture_output=True,
+        text=True,
+        cwd=PROJECT_ROOT,
+        env=os.environ | {"RANK": "1"},
+    )
     assert ran.returncode == 2, ran.stderr
     assert ran.stderr.count("\n") == 1
+    assert ran.stderr.startswith("train/fed.py (process 1): ")
     assert f"(File too large); go on with --resume {tmp_path / 'run'}" in ran.stderr
     assert main(["--resume", str(tmp_path / "run")]) == 0
 
@@ -127,7 +136,8 @@ def test_an_interrupted_run_says_how_to_go_on_in_one_line(tmp_path: Path) -> Non
 def test_interrupted_before_it_began(tmp_path: Path) -> None:
     running = subprocess.Popen([sys.executable, FED, "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
-        time.sleep(0.3)  # in the midst of its imports, which take seconds
+        while "pydantic_core" not in Path(f"/proc/{running.pid}/maps").read_text():
+            time.sleep(0.005)  # until it is in the midst of its imports, which take seconds
         running.send_signal(signal.SIGINT)
         _, errors = running.communicate(timeout=60)
     finally:

@@ -86,7 +86,7 @@ class MergeOptions(BaseModel):
     alpha: Annotated[float | Literal["jsd"], PlainValidator(_share)] = Field(
         0.5,
         description="ataf: share of the second model, 0 to 1, or jsd: chosen by what the merge predicts of the anchors,"
-        " a LLaVA's answers or a CLIP's choice of caption",
+        " where a LLaVA's two models give their own answers, or a CLIP's choice of caption",
     )
     steps: int = Field(40, ge=1, description="anchored: of Adam on the coefficients")
     lr: float = Field(0.05, gt=0, description="anchored: its learning rate")

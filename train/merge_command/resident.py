@@ -20,7 +20,7 @@ from train.merging.ataf import ataf
 from train.merging.ataf_alpha import choose_alpha
 from train.merging.sap import sap, sap_delta
 from train.models.alignment_gradients import alignment_gradients
-from train.models.answers import answer_logits, delta_gradients, factor_gradients
+from train.models.answers import answer_logits, answers, delta_gradients, factor_gradients, predictions
 from train.models.captions import Captions
 from train.models.clip import ResidentClip
 from train.models.mllm import Mllm
@@ -84,7 +84,7 @@ class Resident:
         if isinstance(self.model, ResidentClip):
             logits = self._captions(self.model, a).logits
         else:
-            logits = partial(answer_logits, self.model, self.anchors)
+            logits = predictions(self.model, self.anchors, a, b)
         return choose_alpha(logits(a), logits(b), lambda alpha: logits(ataf(a, b, alpha)))
 
     def _captions(self, model: ResidentClip, adapter: Adapter) -> Captions:
@@ -98,14 +98,15 @@ def alpha_of_models(aligned: Path, options: MergeOptions) -> Chosen:
     Two of the models are in memory at a time, in float32.
     """
     a, b = options.adapters
-    examples = read_anchors(options, "mllm")
+    anchors = read_anchors(options, "mllm")
 
     def load(folder: Path) -> Mllm:
         return Mllm(str(folder), folder, load_in_4bit=False, device=device())
 
-    logits_b = answer_logits(load(b), examples)
-    model = load(a)
-    logits_a = answer_logits(model, examples)
+    model, other = load(a), load(b)
+    examples = (*answers(model, anchors), *answers(other, anchors))  # unlabelled: what the two say themselves
+    logits_a, logits_b = answer_logits(model, examples), answer_logits(other, examples)
+    del other
     return choose_alpha(logits_a, logits_b, _between(model, load(aligned), examples))
 
 

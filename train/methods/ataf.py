@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
-from torch import Tensor
 
 from train.merging.adapter import Adapter
 from train.merging.ataf import ataf
@@ -19,7 +18,9 @@ from train.methods.one_shot import OneShot, OneShotOptions
 class ATAFOptions(OneShotOptions):
     name: Literal["ataf"] = "ataf"
     alpha: Annotated[float, Field(ge=0, le=1)] | Literal["jsd"] = Field(
-        "jsd", description="α, the second client's share; jsd: the candidate that the anchors' predictions speak for"
+        "jsd",
+        description="α, the second client's share; jsd: the candidate whose predictions stay closest to both clients',"
+        " of the anchors' images over all captions, or of what the clients' own models answer",
     )
 
 
@@ -37,10 +38,5 @@ class ATAF(OneShot):
     def _alpha(self, model: Any, a: Adapter, b: Adapter, seed: int) -> float:
         if self.options.alpha != "jsd":
             return self.options.alpha
-        anchors = self.anchors(seed)
-
-        def predictions(adapter: Adapter) -> Tensor:
-            return self.carrier.predictions(model, adapter, anchors)
-
-        chosen, _ = choose_alpha(predictions(a), predictions(b), lambda alpha: predictions(ataf(a, b, alpha)))
-        return chosen
+        logits = self.carrier.predictions(model, self.anchors(seed), a, b)
+        return choose_alpha(logits(a), logits(b), lambda alpha: logits(ataf(a, b, alpha)))[0]

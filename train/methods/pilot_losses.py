@@ -13,11 +13,11 @@ def difference_loss(task: Tensor, client: Tensor, form: Literal["per_image", "re
     """L_d: how much of the task adapter's output the client adapter's repeats; both (B, N, C).
 
     ``per_image``: ‖x_tᵀ x_s‖_F² / N² of each image's L2-normalised tokens, mean over the batch. ``reference``: X and Y
-    are the row-normalised (B, N·C) flattenings, the mean square of XᵀY. Neither forms the large product where Grams
-    are smaller: ‖XᵀY‖_F² = ⟨XXᵀ, YYᵀ⟩.
+    are the row-normalised (B, N·C) flattenings, the mean square of XᵀY; as in the reference code the norms count as
+    constants in the gradient. Neither forms the large product where Grams are smaller: ‖XᵀY‖_F² = ⟨XXᵀ, YYᵀ⟩.
     """
     if form == "reference":
-        x, y = (F.normalize(each.flatten(1), dim=-1) for each in (task, client))
+        x, y = (each / _norms(each) for each in (task.flatten(1), client.flatten(1)))
         return ((x @ x.T) * (y @ y.T)).sum() / x.shape[1] ** 2
     x, y = (F.normalize(each, dim=-1) for each in (task, client))
     tokens, width = x.shape[1:]
@@ -26,16 +26,22 @@ def difference_loss(task: Tensor, client: Tensor, form: Literal["per_image", "re
 
 
 def balance_loss(probabilities: Tensor) -> Tensor:
-    """L_b = T² · mean_e(mean_n P_e · mean_n 1[e is n's most probable]) of the router's probabilities (…, T).
+    """L_b = T² · mean_e(mean_n P_e · mean_n 1[e is n's most probable]) of an image's router probabilities, mean over
+    the images (B, N, T).
 
-    1 where all experts are used alike, T where one is used alone; the count of the second factor has no gradient.
+    1 where every image uses all experts alike, T where each uses one alone; the second factor's count has no gradient.
     """
     experts = probabilities.shape[-1]
-    flat = probabilities.reshape(-1, experts)
-    chosen = F.one_hot(flat.argmax(-1), experts).to(flat.dtype)
-    return experts**2 * (flat.mean(0) * chosen.mean(0)).mean()
+    chosen = F.one_hot(probabilities.argmax(-1), experts).to(probabilities.dtype)
+    return experts**2 * (probabilities.mean(1) * chosen.mean(1)).mean()
 
 
 def z_loss(logits: Tensor) -> Tensor:
     """L_z = mean(logsumexp²) of the router's logits (…, T), which keeps them small."""
     return logits.logsumexp(-1).square().mean()
+
+
+def _norms(rows: Tensor) -> Tensor:
+    """(B, 1) of rows (B, …), without a gradient; a row of zeros stays one when it is divided."""
+    norms: Tensor = rows.detach().norm(dim=1, keepdim=True)
+    return norms.clamp(min=1e-12)

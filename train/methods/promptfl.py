@@ -57,7 +57,7 @@ class PromptFL(Method[ResidentClip]):
     def publish(self, model: ResidentClip, client: ClientInfo, state: Tensors) -> Artefact:
         return Artefact("personal", {PROMPT: to_bytes(state)}, SUFFIX_TEMPLATE, client.class_names)
 
-    def publish_global(self, model: ResidentClip, clients: Sequence[ClientInfo], state: Tensors) -> Artefact:
+    def publish_global(self, model: ResidentClip, clients: Sequence[ClientInfo], state: Tensors) -> Artefact | None:
         every_class = dict.fromkeys(name for client in clients for name in client.class_names)
         return Artefact("global", {PROMPT: to_bytes(state)}, SUFFIX_TEMPLATE, tuple(every_class))
 

@@ -1,9 +1,11 @@
-"""What a LLaVA says of anchors with an adapter from anywhere: its gradients, for SAP, its predictions, for ATAF's α.
+"""What a LLaVA says of anchors with an adapter from anywhere: its gradients, for SAP, its own words, for ATAF's α.
 
 Letters: T answer tokens of all anchors, C vocabulary.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -35,8 +37,7 @@ def delta_gradients(mllm: Mllm, adapter: Adapter, anchors: Sequence[Example]) ->
 @torch.no_grad()
 def answer_logits(mllm: Mllm, anchors: Sequence[Example], adapter: Adapter | None = None) -> Tensor:
     """(T, C) next-token logits where each token of the anchors' answers is to come, with the adapter or the base's."""
-    shape, tensors = (None, {}) if adapter is None else fitted(mllm, adapter)
-    personal: Personal = LoraPersonal(mllm, shape, tensors)
+    personal: Personal = _with(mllm, adapter)
     given: list[Tensor] = []
     hook = mllm.model.lm_head.register_forward_hook(lambda _, __, logits: given.append(logits.float().cpu()))
     try:
@@ -46,6 +47,21 @@ def answer_logits(mllm: Mllm, anchors: Sequence[Example], adapter: Adapter | Non
     finally:
         hook.remove()
     return torch.cat(given)
+
+
+def answers(mllm: Mllm, anchors: Sequence[Example], adapter: Adapter | None = None) -> tuple[Example, ...]:
+    """The anchors with what the model says itself, greedily, in the place of their answers."""
+    said = _with(mllm, adapter).answer(anchors)
+    return tuple(replace(anchor, answer=own) for anchor, own in zip(anchors, said, strict=True))
+
+
+def predictions(mllm: Mllm, anchors: Sequence[Example], a: Adapter, b: Adapter) -> Callable[[Adapter], Tensor]:
+    """``answer_logits`` of an adapter where a's own answers and b's are to come: unlabelled, as METHODS §6 asks."""
+    return partial(answer_logits, mllm, (*answers(mllm, anchors, a), *answers(mllm, anchors, b)))
+
+
+def _with(mllm: Mllm, adapter: Adapter | None) -> LoraPersonal:
+    return LoraPersonal(mllm, *((None, {}) if adapter is None else fitted(mllm, adapter)))
 
 
 def fitted(mllm: Mllm, adapter: Adapter) -> tuple[LoraOptions, Tensors]:

@@ -1,6 +1,6 @@
 """What carries a one-shot method's LoRA, behind one surface: CLIP's vision tower, or the LLaVA's language model."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal, Protocol, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -13,7 +13,7 @@ from train.merging.adapter import A, Adapter
 from train.merging.pruning import Space
 from train.models.alignment_gradients import alignment_gradients
 from train.models.answer_gradients import answer_gradients
-from train.models.answers import answer_logits
+from train.models.answers import predictions
 from train.models.base import Artefact, Personal
 from train.models.captions import Captions
 from train.models.connected import mllm_artefact
@@ -74,8 +74,11 @@ class Carrier(Protocol):
     def gradients(self, model: Any, tensors: Tensors, anchors: Sequence[Example], space: Space) -> Gradients:
         """Of the anchors' loss (METHODS §5), by module: of the factors (B, A) with s in B, or of their product."""
 
-    def predictions(self, model: Any, adapter: Adapter, anchors: Sequence[Example]) -> Tensor:
-        """(n, C) logits of the anchors' captions, or of the tokens of their answers, with the adapter in place."""
+    def predictions(
+        self, model: Any, anchors: Sequence[Example], a: Adapter, b: Adapter
+    ) -> Callable[[Adapter], Tensor]:
+        """(n, C) logits with an adapter in place: of each anchor's image over all captions, or of the tokens of what
+        the model answers with ``a`` and with ``b``. Which caption or answer is an anchor's own does not matter."""
 
 
 class VisionTower:
@@ -100,8 +103,10 @@ class VisionTower:
     def gradients(self, model: Any, tensors: Tensors, anchors: Sequence[Example], space: Space) -> Gradients:
         return alignment_gradients(model, tensors, self.options.scale, anchors, space)
 
-    def predictions(self, model: Any, adapter: Adapter, anchors: Sequence[Example]) -> Tensor:
-        return Captions(model, anchors).logits(adapter)
+    def predictions(
+        self, model: Any, anchors: Sequence[Example], a: Adapter, b: Adapter
+    ) -> Callable[[Adapter], Tensor]:
+        return Captions(model, anchors).logits
 
 
 class LanguageModel:
@@ -126,8 +131,10 @@ class LanguageModel:
     def gradients(self, model: Any, tensors: Tensors, anchors: Sequence[Example], space: Space) -> Gradients:
         return answer_gradients(model, self._of_rank(tensors), tensors, anchors, space)
 
-    def predictions(self, model: Any, adapter: Adapter, anchors: Sequence[Example]) -> Tensor:
-        return answer_logits(model, anchors, adapter)
+    def predictions(
+        self, model: Any, anchors: Sequence[Example], a: Adapter, b: Adapter
+    ) -> Callable[[Adapter], Tensor]:
+        return predictions(model, anchors, a, b)
 
     def _of_rank(self, tensors: Tensors) -> LoraOptions:
         """The options at the tensors' rank and the same scale."""

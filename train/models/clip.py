@@ -134,7 +134,7 @@ class ResidentClip:
                 features = texts.features(prompt.to(self.device))
                 self.text_cache.put(key, features)
             every.append(features)
-        return torch.stack(every)
+        return torch.stack(every) if every else texts.features(prompts.to(self.device))
 
 
 class Classifier:

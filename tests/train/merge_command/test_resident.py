@@ -1,11 +1,13 @@
 """What the command asks of a base: SAP's gradients, anchored merging's loss, ATAF's α; and anchors that do not fit."""
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 
 from tests.floats import check_close
 from tests.train.merge_command.made import CLIP, delta, llava_loras, merge, noise, put
@@ -19,7 +21,7 @@ from train.merging.ataf_alpha import choose_alpha
 from train.merging.sap import sap, sap_delta
 from train.methods.anchored import AnchoredOptions
 from train.models.alignment_gradients import alignment_gradients
-from train.models.answers import answer_logits, delta_gradients, factor_gradients
+from train.models.answers import delta_gradients, factor_gradients, predictions
 from train.models.captions import Captions
 from train.models.clip import ResidentClip
 from train.models.mllm import Mllm
@@ -86,15 +88,36 @@ def test_alpha_is_the_one_that_the_anchors_predictions_speak_for(
     paths: Sequence[Path] = request.getfixturevalue("towers" if family == "clip" else "loras")
     model: Any = request.getfixturevalue(family)
     examples = anchors(AnchorOptions(count=4), family, 3)
-    logits: Callable[[Adapter], torch.Tensor]
-    logits = Captions(model, examples).logits if family == "clip" else lambda a: answer_logits(model, examples, a)
     a, b = (dict(AdapterFile(path)) for path in paths)
+    logits: Callable[[Adapter], torch.Tensor]
+    logits = Captions(model, examples).logits if family == "clip" else predictions(model, examples, a, b)
     alpha, scores = choose_alpha(logits(a), logits(b), lambda share: logits(ataf(a, b, share)))
     base = {"base": CLIP} if family == "clip" else {}
     assert merge("ataf", paths, tmp_path / "out", "--alpha", "jsd", *FEW, **base) == 0
     said = ", ".join(f"{candidate}: {score:.3g}" for candidate, score in scores.items())
     assert f"alpha {alpha}, of smallest mean JSD to both ({said})" in capsys.readouterr().out
     same(tmp_path / "out", ataf(a, b, alpha))
+
+
+@pytest.mark.parametrize("family", ["clip", "mllm"])
+def test_alpha_does_not_look_at_which_text_is_whose(
+    family: Any, request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every image is given another one's caption: the predictions are unlabelled, so no candidate's score changes."""
+    paths: Sequence[Path] = request.getfixturevalue("towers" if family == "clip" else "loras")
+    pictured = anchors(AnchorOptions(count=4), "clip", 3)
+    said = []
+    for shift in (0, 1):
+        folder = tmp_path / f"pairs-{shift}"
+        folder.mkdir()
+        for i, anchor in enumerate(pictured):
+            Image.fromarray(anchor.image).save(folder / f"{i}.png")
+            (folder / f"{i}.txt").write_text(pictured[(i + shift) % len(pictured)].answer)
+        base = {"base": CLIP} if family == "clip" else {}
+        more = ("--alpha", "jsd", "--anchors", str(folder), *FEW)
+        assert merge("ataf", paths, tmp_path / f"out-{shift}", *more, **base) == 0
+        said.append(re.search(r"of smallest mean JSD.*", capsys.readouterr().out)[0])  # type: ignore[index]
+    assert said[0] == said[1]
 
 
 def test_anchored_on_a_clip(clip: ResidentClip, towers: list[Path], tmp_path: Path) -> None:

@@ -57,6 +57,15 @@ def test_it_starts_at_the_exact_mean() -> None:
         check_close(seen[0][module], mean, terms=6)  # Σ r_k
 
 
+def test_what_was_fitted_is_multiplied_by_the_gain() -> None:
+    merged, coefficients = anchored(CLIENTS, distance(), steps=0, gain=1.5)
+    assert torch.equal(coefficients, torch.full((3, 3), 1.5))
+    for module in LAYERS:
+        mean = sum(dense(client[module]) for client in CLIENTS) / len(CLIENTS)
+        b, a = merged[module]
+        check_close(b @ a, 1.5 * mean, terms=6)  # Σ r_k
+
+
 def test_adapters_that_do_not_fit_are_refused() -> None:
     other = {"block.2.attn": CLIENTS[0]["block.2.attn"]}
     with pytest.raises(ValueError, match=r"block\.10\.attn: adapter 1 has this module, adapter 2 does not"):

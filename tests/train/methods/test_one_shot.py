@@ -161,9 +161,9 @@ def test_ataf_fuses_in_client_order_and_can_choose_its_share(clip: Any, tmp_path
                 for m, (left, right) in of.items()
             )
         ]
-        logits = {at: method.carrier.predictions(clip, one, method.anchors(0)) for at, one in merged.items()}
-        ends = [method.carrier.predictions(clip, one, method.anchors(0)) for one in (a, b)]
-        chosen, _ = choose_alpha(*ends, logits.__getitem__)
+        logits = method.carrier.predictions(clip, method.anchors(0), a, b)
+        between = {at: logits(one) for at, one in merged.items()}
+        chosen, _ = choose_alpha(logits(a), logits(b), between.__getitem__)
         assert found == [chosen if alpha == "jsd" else alpha]
         assert chosen != 0.1  # nor the first candidate in any case
 

@@ -1,5 +1,6 @@
 """pFedMoAP's own: who is sent which prompts, what stays at home, and its corner cases, on the real loop."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -7,15 +8,19 @@ import pytest
 import torch
 from safetensors.torch import load
 
+from adapters_store.personal.gate import pool
 from adapters_store.personal.heads import MixtureHead, make_head
 from adapters_store.personal.prompt import PromptedText
 from adapters_store.personal.tensor_cache import TensorCache
+from adapters_store.store import Store
 from tests.floats import CLIP_LOGITS, check_close
+from tests.serve.in_process import classify, serving
 from tests.train.small import config, federation
 from train.methods.base import ClientInfo, ServerContext, Turn, Update
 from train.methods.pfedmoap import POOL, PFedMoAP, PFedMoAPOptions
 from train.models.clip import MixtureClassifier, PromptClassifier, ResidentClip
 from train.models.feature_cache import MIB
+from train.publish import publish
 from train.tensors import Tensors, read, to_bytes
 
 pytestmark = pytest.mark.numeric
@@ -134,6 +139,86 @@ def test_what_trained_last_is_published_with_what_it_was_trained_with(clip: Resi
     images = clip.features(loop.backend.site.clients["client-00"].test)
     with torch.no_grad():
         check_close(head.logits(images), built.head().logits(images), CLIP_LOGITS)
+
+
+def test_the_own_prompt_counts_as_the_options_say_in_training_too(clip: ResidentClip) -> None:
+    """λ: what is trained, what is evaluated and what is published mix alike."""
+    one, info = method(mixing=0.2), CLIENTS[0]
+    start = PFedMoAP(PFedMoAPOptions()).initial(clip, CLIENTS, 7)
+    others = start["prompt"] + torch.randn(2, *start["prompt"].shape, generator=torch.Generator().manual_seed(1))
+    state = {**one.enrol(clip, info, 7), "prompt": start["prompt"], "others": others}
+    images = torch.nn.functional.normalize(torch.randn(5, clip.clip.joint_width), dim=-1)
+    for turn in (Turn("train", 2), None):
+        built = one.build(clip, info, state, turn)
+        assert isinstance(built, MixtureClassifier)
+        head = built.head()
+        assert isinstance(head, MixtureHead)
+        with torch.no_grad():
+            aligned, _ = head.gate(images, torch.cat([head.text[None], head.others]))
+            expected = head.scale * (0.2 * images @ head.text.T + aligned)
+            check_close(head.logits(images), expected, CLIP_LOGITS)
+    published = load(one.publish(clip, info, state).files["prompt.safetensors"])
+    assert float(published["mixing"]) == pytest.approx(0.2)
+
+
+def test_without_experts_the_gate_trains_alone_and_nothing_is_sent(clip: ResidentClip, tmp_path: Path) -> None:
+    """Not a byte of a tensor up or down; what is published is the client's prompt under its own trained gate."""
+    loop, artefacts = run(clip, tmp_path, method={"experts": 0, "mixing": 0.3})
+    files = [*(tmp_path / "exchange").glob("*/*/*.safetensors")]
+    assert files
+    assert all(load(path.read_bytes()) == {} for path in files)
+    start = loop.method.initial(clip, loop.clients, loop.seed)["prompt"]
+    assert loop.method.publish_global(clip, loop.clients, {}) is None
+    assert loop.method.trust.aggregator == []
+    for client in loop.clients:
+        kept, untrained = artefacts[client.id], loop.method.enrol(clip, client, loop.seed)
+        assert "others" not in kept
+        assert torch.equal(untrained["prompt"], start)
+        assert not torch.equal(kept["prompt"], start)
+        assert not torch.equal(kept["gate.value.weight"], untrained["gate.value.weight"])
+        assert not torch.equal(kept["gate.output.weight"], untrained["gate.output.weight"])
+        head = make_head(clip.clip, kept, client.class_names, "{class}.")
+        built = loop.method.build(clip, client, loop.method.restore({"prompt.safetensors": to_bytes(kept)}), None)
+        assert isinstance(head, MixtureHead)
+        assert head.experts == ("own",)
+        x = clip.features(loop.backend.site.clients[client.id].test)
+        with torch.no_grad():
+            logits, attention = head.explained(x)
+            width = kept["gate.value.weight"].shape[0]
+            value = pool(head.text, width) @ kept["gate.value.weight"].T + kept["gate.value.bias"]
+            seen = value @ kept["gate.output.weight"].T + kept["gate.output.bias"]
+            expected = head.scale * (0.3 * x @ head.text.T + pool(x, width) @ seen.T)
+        assert torch.equal(attention, torch.ones_like(attention))
+        check_close(logits, expected, CLIP_LOGITS)
+        check_close(built.head().logits(x), expected, CLIP_LOGITS)
+
+
+def test_without_experts_the_store_takes_the_version_and_the_gateway_answers(
+    clip: ResidentClip, tmp_path: Path
+) -> None:
+    loop, _ = federation(config("pfedmoap", method={"experts": 0}, evaluate={"references": []}), clip, tmp_path)
+    artefacts = {client: ending.artefact for client, ending in loop.run()[0].items()}
+    store = Store(tmp_path / "store")
+    publish(store, loop.method, clip, artefacts, {client: {} for client in artefacts}, {}, activate=True)
+    image = loop.backend.site.clients["client-00"].test[0].image
+
+    async def ask() -> dict[str, Any]:
+        async with serving(store) as http:
+            return await classify(http, "client-00", image)
+
+    assert [expert["id"] for expert in asyncio.run(ask())["experts"]] == ["own"]
+
+
+def test_without_experts_who_never_took_part_has_no_gate(clip: ResidentClip, tmp_path: Path) -> None:
+    loop, artefacts = run(clip, tmp_path, method={"experts": 0}, federation={"rounds": 1, "clients_per_round": 1})
+    kept = sorted(set(artefacts[client.id]) == {"prompt"} for client in loop.clients)
+    assert kept == [False, True, True]
+
+
+def test_without_experts_there_is_nothing_to_make_private() -> None:
+    dp = {"dp": {"clip_norm": 1.0, "noise_multiplier": 1.0}}
+    with pytest.raises(ValueError, match=r"privacy.dp: pfedmoap uploads nothing that it could make private"):
+        config("pfedmoap", method={"experts": 0}, privacy=dp, client={"clip_norm": None})
 
 
 def test_a_client_that_is_never_drawn_publishes_the_mean_with_the_gate_off(clip: ResidentClip, tmp_path: Path) -> None:

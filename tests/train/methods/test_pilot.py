@@ -16,7 +16,9 @@ from tests.train.small import config, federation
 from train.methods import build_method
 from train.methods.base import ClientInfo, ServerContext, Turn, Update
 from train.methods.pilot import STAGE, Pilot
+from train.methods.pilot_losses import balance_loss, difference_loss, z_loss
 from train.methods.pilot_server import MEAN, OWN, group
+from train.models.base import Outputs
 from train.models.connected import ConnectedPersonal
 from train.models.mllm import Mllm
 from train.tensors import Tensors, from_bytes, schema_of, to_bytes
@@ -106,6 +108,38 @@ def test_a_client_is_sent_its_own_adaptive_lora_and_the_other_tasks() -> None:
     mean = combined(server(), [update("ann", 1), update("bob", 2), update("cat", 9)], 0, BOTH, aggregation="mean")
     assert all(float(method.parcel(mean, client)[A]) == float(mean[MEAN + A]) for client in CLIENTS)
     assert to_bytes(mean)  # tensors that share memory cannot be committed
+
+
+def test_the_nearest_loras_are_those_with_the_scale_in_b() -> None:
+    """s = 16/8: to ann, bob's A is 3 away and cat's B 2·2. Without s cat would be the nearer one."""
+    factors = {"ann": (0.0, 0.0), "bob": (3.0, 0.0), "cat": (0.0, 2.0)}
+    sent = []
+    for name, (a, b) in factors.items():
+        lora = {A: torch.full((1, 1), a), B: torch.full((1, 1), b)}
+        sent.append(Update(name, 1, {**update(name, 0).tensors, **lora}))
+    ann = pilot(top_m=1).parcel(combined(server(), sent, 0, BOTH, top_m=1), CLIENTS[0])
+    assert (float(ann[A]), float(ann[B])) == (1.5, 0.0)
+
+
+def test_the_loss_is_the_answers_and_the_terms_of_the_stage_by_the_options_weights() -> None:
+    random = torch.Generator().manual_seed(0)
+    answers = torch.tensor(2.0)
+    task, client = torch.randn(2, 2, 6, 5, generator=random)
+    logits = torch.randn(2, 6, 3, generator=random)
+    mixed = {"logits": logits, "probabilities": logits.softmax(-1)}
+    method = pilot(difference_weight=0.3, balance_weight=0.7, z_weight=0.2)
+
+    def loss(extras: dict[str, Tensor], one: Pilot = method) -> float:
+        return one.loss(Outputs(answers, extras), Turn("train", 1)).item()
+
+    for form in ("per_image", "reference"):
+        one = pilot(difference_weight=0.3, difference_loss=form)
+        expected = 2 + 0.3 * difference_loss(task, client, form).item()  # type: ignore[arg-type]
+        assert loss({"task": task, "client": client}, one) == pytest.approx(expected)
+    expected = 2 + 0.7 * balance_loss(mixed["probabilities"]).item() + 0.2 * z_loss(logits).item()
+    assert loss(mixed) == pytest.approx(expected)
+    alone = {"logits": logits[..., :1], "probabilities": torch.ones(2, 6, 1)}
+    assert loss(alone) == 2  # one expert: nothing to balance
 
 
 def test_a_client_that_never_trained_is_served_what_it_is_sent(mllm: Mllm) -> None:

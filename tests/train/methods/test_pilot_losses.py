@@ -31,17 +31,37 @@ def test_the_difference_lies_between_one_over_n_and_one() -> None:
     assert difference_loss(torch.eye(6)[None, :3], alike, "per_image").item() == pytest.approx(1 / 3)
 
 
+def test_the_reference_forms_norms_have_no_gradient() -> None:
+    """A longer x_t raises it: with norms that the gradient went through it would not change at all."""
+    task, client = (torch.randn(3, 4, 5, dtype=torch.float64, generator=RANDOM) for _ in range(2))
+    task.requires_grad_()
+    difference_loss(task, client, "reference").backward()
+    assert task.grad is not None
+    x, y = task.detach().flatten(1), client.flatten(1)
+    lengths = x.norm(dim=1, keepdim=True)
+    x, y = x / lengths, y / y.norm(dim=1, keepdim=True)
+    expected = 2 * (y @ y.T) @ x / lengths / x.shape[1] ** 2  # of ‖XᵀY‖² / (N·C)², with X = x_t / constants
+    torch.testing.assert_close(task.grad.flatten(1), expected)
+
+
 def test_the_balance_is_one_when_even_and_the_number_of_experts_when_not() -> None:
-    even = torch.eye(4).repeat(5, 1)
-    alone = torch.eye(4)[:1].repeat(20, 1)
+    even = torch.eye(4).repeat(5, 1)[None]
+    alone = torch.eye(4)[:1].repeat(20, 1)[None]
     assert balance_loss(even).item() == pytest.approx(1)
     assert balance_loss(alone).item() == pytest.approx(4)
+
+
+def test_the_balance_is_of_each_images_own_tokens() -> None:
+    """Two images that use one expert each are not balanced by using different ones."""
+    apart = torch.eye(2)[:, None].expand(2, 6, 2)  # (B, N, T)
+    assert balance_loss(apart).item() == pytest.approx(2)
     probabilities = torch.rand(2, 9, 3, dtype=torch.float64, generator=RANDOM).softmax(-1)
-    flat = [row.tolist() for row in probabilities.reshape(-1, 3)]
-    total = sum(
-        (sum(row[e] for row in flat) / 18) * (sum(row.index(max(row)) == e for row in flat) / 18) for e in range(3)
-    )
-    assert balance_loss(probabilities).item() == pytest.approx(9 * total / 3, rel=1e-12)
+    total = 0.0
+    for image in probabilities.tolist():
+        for e in range(3):
+            chosen = sum(row.index(max(row)) == e for row in image) / 9
+            total += 9 * sum(row[e] for row in image) / 9 * chosen / 3
+    assert balance_loss(probabilities).item() == pytest.approx(total / 2, rel=1e-12)
 
 
 def test_the_z_loss_is_the_mean_square_of_the_log_of_sums() -> None:

@@ -25,6 +25,17 @@ def four_bit(mllm: Mllm) -> dict[str, Linear4bit]:
     return {n.replace(".base_layer", ""): m for n, m in modules.items() if isinstance(m, Linear4bit)}
 
 
+def test_a_lora_starts_as_pefts_does(mllm: Mllm) -> None:
+    """A uniform in ±1/√d_in, which it nearly fills, and B zero."""
+    for name, tensor in initial_lora(adapt_(mllm, LoraOptions()), 0).items():
+        if ".lora_A." in name:
+            reach = float(tensor.abs().max()) * tensor.shape[1] ** 0.5
+            assert 0.99 < reach <= 1
+            assert abs(float(tensor.var()) * tensor.shape[1] * 3 - 1) < 0.15  # of a uniform: bound² / 3
+        else:
+            assert not tensor.any()
+
+
 def test_exactly_the_language_models_layers_are_4_bit(mllm: Mllm) -> None:
     layers = mllm.model.config.text_config.num_hidden_layers
     names = {
