@@ -88,7 +88,7 @@ class LiveGateway:
     def guard(self) -> psutil.Process:
         """The process that ends the engine's with the gateway."""
         children = psutil.Process(self.process.pid).children()
-        return next(process for process in children if "guard.py" in " ".join(_command(process)))
+        return next(process for process in children if "guard.py" in " ".join(command(process)))
 
     def engine_processes(self) -> list[psutil.Process]:
         """Every process of the engine's tree but its guard."""
@@ -171,7 +171,8 @@ def free_port() -> int:
         return port
 
 
-def _command(process: psutil.Process) -> list[str]:
+def command(process: psutil.Process) -> list[str]:
+    """Its command line; empty where it is gone."""
     try:
         return list(process.cmdline())
     except psutil.Error:

@@ -11,12 +11,12 @@ import pytest
 from adapters_store.base import base_id
 from adapters_store.store import Store
 from serve.adapters import SPARE_VERSIONS, Adapters
-from serve.copies import Copies
+from serve.copies import WEIGHTS, Copies
 from serve.errors import EngineUnreachableError, GatewayError, unavailable
 from serve.residents import OF_ONE_CLIENT
 from serve.settings import Settings
 from serve.subjects import Subject, of_base
-from tests.serve.artefacts import LLAVA, publish_lora
+from tests.serve.artefacts import LLAVA, lora_files, publish_lora
 
 BASE = base_id(LLAVA, "nf4")
 Scenario = Callable[[Store, "FakeEngine", Adapters], Awaitable[None]]
@@ -36,6 +36,7 @@ class FakeEngine:
         self.refuses: set[str] = set()
         self.ends_at: set[str] = set()
         self.fails_at: dict[str, Exception] = {}
+        self.folders: dict[str, Path] = {}
 
     def require_up(self) -> None:
         if self.generation is None:
@@ -52,6 +53,7 @@ class FakeEngine:
         if subject.name in self.fails_at:
             raise self.fails_at[subject.name]
         self.loaded.append(subject.name)
+        self.folders[subject.name] = subject.folder
         assert self.capacity is None or len(self.loaded) <= self.capacity
 
     async def unload(self, subject: Subject) -> None:
@@ -139,6 +141,23 @@ def test_what_is_giving_an_answer_or_live_is_not_unloaded(play: Callable[[Scenar
     play(scenario)
 
 
+def test_a_version_that_is_live_again_while_it_gives_its_last_answers_stays(play: Callable[[Scenario], None]) -> None:
+    async def scenario(store: Store, engine: FakeEngine, adapters: Adapters) -> None:
+        first = publish_lora(store, "ann", 1)
+        await adapters.sync()
+        busy = await adapters.lease("ann")
+        publish_lora(store, "ann", 2)
+        await adapters.sync()
+        store.rollback("ann")
+        await adapters.sync()
+        busy.release()
+        await asyncio.sleep(0.2)  # whoever waited for the last of its answers would have unloaded it by now
+        assert f"ann@{first}" in engine.loaded
+        assert await answering(adapters, "ann") == first
+
+    play(scenario)
+
+
 def test_versions_asked_for_by_name_do_not_take_everybodys_places(play: Callable[[Scenario], None]) -> None:
     async def scenario(store: Store, engine: FakeEngine, adapters: Adapters) -> None:
         engine.capacity = 24
@@ -170,6 +189,23 @@ def test_more_clients_than_places_take_turns(play: Callable[[Scenario], None]) -
                 assert len(engine.loaded) <= 3
         shutil.rmtree(store.root / "c0" / versions["c0"])  # gone from the store, not from the copy that was verified
         assert await answering(adapters, "c0") == versions["c0"]
+
+    play(scenario)
+
+
+def test_what_the_engine_reads_is_a_copy_of_what_was_verified(play: Callable[[Scenario], None]) -> None:
+    """It reads an adapter again whenever it likes, and verifies nothing."""
+
+    async def scenario(store: Store, engine: FakeEngine, adapters: Adapters) -> None:
+        version = publish_lora(store, "ann", 1)
+        stored = store.root / "ann" / version / WEIGHTS
+        verified = stored.read_bytes()
+        await adapters.sync()
+        stored.write_bytes(lora_files(2)[WEIGHTS])  # in place, as a hard link would follow it
+        assert (engine.folders[f"ann@{version}"] / WEIGHTS).read_bytes() == verified
+        engine.restart()
+        assert await answering(adapters, "ann") == version
+        assert (engine.folders[f"ann@{version}"] / WEIGHTS).read_bytes() == verified
 
     play(scenario)
 

@@ -1,5 +1,6 @@
 """The routes over a gateway without an engine: who may ask, what is refused and how, and classification."""
 
+import asyncio
 import base64
 import io
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from serve.auth import Keys
 from serve.settings import Settings
 from tests.floats import check_probabilities
 from tests.serve.artefacts import CLASSES, CLIP, PROMPT_VECTORS, publish_lora, publish_prompt
+from tests.serve.in_process import serving
 from tests.serve.live import data_url, noise, png
 
 ASKED = {"model": "cat", "messages": [{"role": "user", "content": "what?"}]}
@@ -262,6 +264,23 @@ def test_large_bodies_are_413_announced_or_not(app: TestClient, store: Store) ->
     assert "larger than" in refusal(app.post("/v1/classify", headers=headers, content=large), 413)
     pieces = (large[i : i + 1000] for i in range(0, len(large), 1000))
     assert "larger than" in refusal(app.post("/v1/classify", headers=headers, content=pieces), 413)
+
+
+def test_one_keys_flood_is_told_to_come_back(store: Store) -> None:
+    """And another key's request, which came last, is answered."""
+    image = data_url(noise(0))
+
+    async def flood() -> list[httpx.Response]:
+        async with serving(store, max_in_flight=2, max_waiting=4) as http:
+            asked = [(bearer(store, "cat"), "cat")] * 40 + [(bearer(store, "dan"), "dan")]
+            return await asyncio.gather(
+                *(http.post("/v1/classify", headers=h, json={"model": m, "image": image}) for h, m in asked)
+            )
+
+    *answers, other = asyncio.run(flood())
+    assert {answer.status_code for answer in answers} == {200, 429}
+    assert all(answer.headers["retry-after"] == "1" for answer in answers if answer.status_code == 429)
+    assert other.status_code == 200
 
 
 def test_a_client_that_classifies_does_not_chat(app: TestClient, store: Store) -> None:

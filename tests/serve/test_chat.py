@@ -215,7 +215,7 @@ def test_mixed_traffic_equals_each_alone(gateway: LiveGateway) -> None:
         ({"temperature": -1}, "temperature"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"stop": ["a"] * 5}, "stop"),
-        ({"messages": [user(text("circle " * 2000))]}, "tokens"),
+        ({"messages": [user(text("circle " * 2000))]}, "14000 characters: at most"),  # said before it is tokenised
         ({"messages": [user(text("a b " * 300))]}, "maximum context length"),
         ({"max_tokens": 513}, "at most 512"),
         ({"messages": [user(text("<ima"), text("ge> what?"))]}, "reserved"),

@@ -14,7 +14,7 @@ import pytest
 from adapters_store.paths import PROJECT_ROOT
 from serve.engine_command import SITE, EnginePlan, engine_command, engine_environment
 from serve.settings import Settings
-from tests.serve.live import LiveGateway, data_url, noise, starting_gateway
+from tests.serve.live import LiveGateway, command, data_url, noise, starting_gateway
 from tests.serve.test_guard import wait_until_gone
 
 
@@ -99,16 +99,20 @@ def test_paths_of_the_engine_are_not_the_gateways(gateway: LiveGateway, path: st
         assert http.post(path, json={}).status_code == 404
 
 
-def test_a_killed_gateway_leaves_no_engine_behind(tmp_path: Path) -> None:
+def test_a_killed_gateway_leaves_no_engine_and_no_folder_behind(tmp_path: Path) -> None:
     with starting_gateway(tmp_path / "store", clip="none", stop_grace_s=1) as starting:
-        tree: list[int] = []
-        while len(tree) < 2:  # the guard and what it guards
+        sockets: list[str] = []
+        while not sockets:  # of the guard's command and of what it guards
             assert starting.process.poll() is None, starting.log()
-            tree = [child.pid for child in psutil.Process(starting.process.pid).children(recursive=True)]
+            tree = psutil.Process(starting.process.pid).children(recursive=True)
+            sockets = [word for process in tree for word in command(process) if word.endswith("engine.sock")]
             time.sleep(0.05)
+        private = Path(sockets[0]).parent
+        assert private.is_dir()
         starting.process.kill()
         starting.process.wait()
-        wait_until_gone(tree)
+        wait_until_gone([process.pid for process in tree])
+        assert not private.exists()
 
 
 def until_not_ready(http: httpx.Client) -> None:
