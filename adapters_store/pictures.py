@@ -5,12 +5,14 @@ What a file can say of a picture besides its colours, and what is made of it:
     orientation (EXIF)   turned upright; metadata that cannot be read turns nothing
     transparency         laid over white, as a page shows it
     16-bit greyscale     the full range of the type: 0 is black, 65535 white; or a window
+    16-bit colour        the upper 8 bits of each value, as Pillow reads them; no window
     32-bit greyscale     through a window; without one it is refused, since such numbers have no range of their own
     animation            the first frame
     palette, CMYK, …     their colours as RGB; a colour profile (ICC) is left out, as by the bases' own processors
 
 A window is (centre, width) as in DICOM (PS3.3 C.11.2.1.3.2, LINEAR_EXACT): values from centre − width/2 to
-centre + width/2 become black to white, what is beyond them is black or white. It is for greyscale pictures only.
+centre + width/2 become black to white, what is beyond them is black or white. It is for greyscale pictures only, whose
+one transparent value, if any, stays a grey.
 """
 
 from typing import Final

@@ -8,7 +8,8 @@ A bbox is [x, y, width, height] in pixels. Images lie in <path>/train2014 and so
 
 A box is written as in train/data/questions.py, on a grid of ``GRID`` columns and rows laid over the whole image,
 whatever its size and shape: "box 0 25 49 99" is the left half without the top quarter. Both ends are included, 0 to 99
-from the top left: as fine as the two decimals of LLaVA-1.5's own grounding data.
+from the top left: as fine as the two decimals of LLaVA-1.5's own grounding data. It is of the whole image where the
+base's processor crops too: of an image that is not square the model then sees the centre, and boxes may reach beyond.
 """
 
 import math
