@@ -4,11 +4,11 @@ import asyncio
 import logging
 from pathlib import Path
 
+from adapters_store.lora_fit import check_fit, linear_shapes
 from serve.engine import Engine
 from serve.engine_client import EngineClient
 from serve.engine_probe import SELF_TEST, Probe, write_overflowing
 from serve.errors import EngineUnreachableError, GatewayError
-from serve.fit import check_fit, linear_shapes
 from serve.magnitude import check_magnitude, linear_norms
 from serve.settings import Settings
 from serve.soft_tokens import SoftTokens

@@ -1,5 +1,6 @@
-"""From a run's artefacts to versions in the store."""
+"""From a run's artefacts to versions in the store; as a command, from a folder (train/publish_folder.py)."""
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -44,3 +45,9 @@ def publish(
         )
         versions[client] = store.publish(manifest, artefact.files, reports[client], activate=activate)
     return versions
+
+
+if __name__ == "__main__":
+    from train.publish_folder import main
+
+    sys.exit(main())

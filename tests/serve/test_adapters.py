@@ -145,7 +145,7 @@ def test_a_version_that_is_live_again_while_it_gives_its_last_answers_stays(play
     async def scenario(store: Store, engine: FakeEngine, adapters: Adapters) -> None:
         first = publish_lora(store, "ann", 1)
         await adapters.sync()
-        busy = await adapters.lease("ann")
+        busy = await adapters.lease("ann", "mllm")
         publish_lora(store, "ann", 2)
         await adapters.sync()
         store.rollback("ann")
