@@ -1,9 +1,11 @@
 """A request's work ends with its connection: over a real server, plain and streamed, waiting and working."""
 
 import asyncio
+import re
+import threading
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager, suppress
 
 import httpx
 import pytest
@@ -12,6 +14,7 @@ from fastapi.responses import StreamingResponse
 
 from serve.disconnects import Disconnects
 from tests.serve.listening import listening
+from tests.serve.live import LiveGateway
 
 ended: list[str] = []
 app = FastAPI()
@@ -67,3 +70,44 @@ def test_whoever_stays_is_answered_over_the_same_connection(path: str, answer: s
     with listening(app) as port, httpx.Client(base_url=f"http://127.0.0.1:{port}") as http:
         assert [http.post(f"/{path}", content=b"hm").text for _ in range(3)] == [answer] * 3
     assert ended == [path] * 3
+
+
+def in_engine(gateway: LiveGateway) -> float:
+    """How many answers the engine is working on, or is about to, by its own count."""
+    words = [word for process in gateway.engine_processes() for word in process.cmdline()]
+    path = next(word for word in words if word.endswith("engine.sock"))
+    with httpx.Client(transport=httpx.HTTPTransport(uds=path), base_url="http://engine") as http:
+        said = http.get("/metrics").text
+    return sum(map(float, re.findall(r"^vllm:num_requests_(?:running|waiting){.*} (.*)$", said, re.MULTILINE)))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_that_nobody_waits_for_leaves_the_engine(gateway: LiveGateway, stream: bool) -> None:
+    asked = {"model": "ann", "messages": [{"role": "user", "content": "what?"}], "max_tokens": 480, "stream": stream}
+    leave = threading.Event()
+
+    def ask() -> None:
+        with (
+            gateway.http() as http,
+            http.stream("POST", "/v1/chat/completions", json=asked | {"n": 8, "temperature": 2}, timeout=1) as answer,
+        ):
+            for _ in answer.iter_lines():
+                if leave.is_set():
+                    break
+
+    asking = threading.Thread(target=lambda: suppressed(ask))
+    asking.start()
+    deadline = time.monotonic() + 20
+    while in_engine(gateway) == 0:
+        assert time.monotonic() < deadline
+    leave.set()
+    asking.join()
+    left = time.monotonic()
+    while in_engine(gateway) > 0:
+        assert time.monotonic() < left + 1.5
+
+
+def suppressed(act: Callable[[], None]) -> None:
+    """Does it; whoever loses patience does so silently."""
+    with suppress(httpx.ReadTimeout):
+        act()
