@@ -38,13 +38,13 @@ PATHS = [
 ]
 
 
-def publish(store: Store, targets: Any) -> str:
+def publish(store: Store, targets: Any, tensors: dict[str, Any] | None = None) -> str:
     """A LoRA on the language model whose configuration has these target modules, and its manifest if it can."""
     try:
         said = manifest(family="mllm", target_modules=targets)
     except ValueError:
         said = manifest(family="mllm")
-    return store.publish(said, lora_files(target_modules=targets), {}, activate=True)
+    return store.publish(said, lora_files(tensors, target_modules=targets), {}, activate=True)
 
 
 @pytest.mark.parametrize("pattern", [LANGUAGE, PLAIN, VISION])
@@ -94,9 +94,8 @@ def test_anything_else_is_refused_in_a_sentence_that_says_what_is_allowed(
 def test_a_pattern_that_never_ends_is_never_begun(tmp_path: Path) -> None:
     module = "model.language_model." + "a" * 60
     tensors = {f"base_model.model.{module}.lora_{side}.weight": lora for side, lora in ab().items()}
-    files = lora_files(tensors, target_modules=r"model\.language_model\.(a|aa)+b")
     with in_time(5), pytest.raises(StoreError, match="a list of modules' names is needed"):
-        Store(tmp_path).publish(manifest(family="mllm"), files, {}, activate=True)
+        publish(Store(tmp_path), r"model\.language_model\.(a|aa)+b", tensors)
 
 
 def ab() -> dict[str, Any]:
