@@ -14,8 +14,8 @@ A folder's name becomes the client's id in lower case, without accents, with a d
 
 import hashlib
 import logging
-import math
 import re
+import sys
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 
 DARK: Final = 16  # of 255: what 12 bits are of 16
 SHOWN: Final = 20  # faults that are told one by one
+LARGEST: Final = sys.float_info.max  # of a window's numbers, which JSON may write as integers of any size
 KINDS: Final = (("image", "question", "answer"), ("image", "class"))
 MORE: Final = ("task", "window")
 
@@ -158,8 +159,8 @@ def _image(folder: Path, name: str, shared: Path | None) -> Path | None:
 
 
 def _is_window(found: Any) -> bool:
-    numbers = isinstance(found, list) and all(isinstance(number, int | float) for number in found)
-    return numbers and len(found) == 2 and all(map(math.isfinite, found)) and found[1] > 0
+    numbers = isinstance(found, list) and all(type(number) in (int, float) for number in found)
+    return numbers and len(found) == 2 and all(abs(number) <= LARGEST for number in found) and found[1] > 0
 
 
 def _example(client: str, uid: str, line: Line, names: tuple[str, ...]) -> Example:

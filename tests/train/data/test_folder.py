@@ -76,7 +76,7 @@ def test_a_window_shows_what_twelve_bits_hold_and_without_one_the_log_says_so(
     ]
 
 
-@pytest.mark.parametrize("window", [[1], [1, 0], ["a", 2], "1,2", [1, float("nan")]])
+@pytest.mark.parametrize("window", [[1], [1, 0], [10**400, 1], [True, 1], ["a", 2], "1,2", [1, float("nan")]])
 def test_what_is_no_window_is_named(tmp_path: Path, window: object) -> None:
     write(tmp_path / "ward", "test", QUESTION)
     write(tmp_path / "ward", "train", QUESTION | {"window": window})  # type: ignore[dict-item]
