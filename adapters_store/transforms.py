@@ -12,7 +12,7 @@ from adapters_store.manifest import ImageTransform
 
 PILLOW: Final = {2: "bilinear", 3: "bicubic"}  # Pillow's numbers, as Hugging Face's configurations have them
 STEPS: Final = {"do_resize": True, "do_rescale": True, "do_normalize": True, "do_pad": False}
-"""What a Hugging Face processor must do and must not; where it does not say, it does."""
+"""What a Hugging Face processor must do and must not; where it does not say, this is what it does."""
 
 
 def of_open_clip(preprocess: Mapping[str, Any]) -> ImageTransform:

@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import yaml
 from pydantic import ValidationError
@@ -11,6 +11,9 @@ from pydantic import ValidationError
 from train.config import RunConfig
 from train.errors import ConfigError
 from train.option_table import RUN_OPTIONS, Option, is_text, method_fields, nearest, owners, spell, table
+from train.section import LATER, Section, misfits_within
+
+S = TypeVar("S", bound=Section)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -173,17 +176,24 @@ def _set(values: dict[str, Any], name: str, value: Any) -> None:
 
 def _validated(values: dict[str, Any], wrong: Sequence[str] = ()) -> RunConfig:
     """ConfigError with everything that is wrong, what was found before first."""
-    try:
-        config = RunConfig.model_validate(values)
-    except ValidationError as error:
-        raise ConfigError("\n".join(dict.fromkeys([*wrong, *_sentences(error)]))) from None
-    if wrong:
-        raise ConfigError("\n".join(wrong))
+    config, found = checked(RunConfig, values)
+    if config is None or wrong or found:
+        raise ConfigError("\n".join(dict.fromkeys([*wrong, *found])))
     return config
 
 
-def _sentences(error: ValidationError) -> Iterator[str]:
-    errors = error.errors(include_url=False)
+def checked(kind: type[S], values: Any, *place: str) -> tuple[S | None, list[str]]:
+    """A section, at this place of the configuration, and a sentence for everything that is wrong with it; None where
+    fields are wrong by themselves."""
+    try:
+        section = kind.model_validate(values, context=LATER)
+    except ValidationError as error:
+        return None, list(_sentences(error, place))
+    return section, [".".join((*place, sentence)) for sentence in misfits_within(section)]
+
+
+def _sentences(error: ValidationError, place_of_all: tuple[str, ...]) -> Iterator[str]:
+    errors = [found | {"loc": (*place_of_all, *found["loc"])} for found in error.errors(include_url=False)]
     # a misspelt key is also a missing one; the misspelling says more
     misspelt = {found["loc"][:-1] for found in errors if found["type"] == "extra_forbidden"}
     for found in errors:
@@ -202,7 +212,7 @@ def _sentences(error: ValidationError) -> Iterator[str]:
             continue
         message = found["msg"].removeprefix("Value error, ")
         shown = f" (found {found['input']!r})" if any(option.name == dotted for option in table()) else ""
-        yield from (f"{dotted}: {message}{shown}",) if dotted else message.splitlines()
+        yield f"{dotted}: {message}{shown}"
 
 
 def _unknown(name: str, kind: str, method: str | None = None) -> str:

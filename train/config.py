@@ -1,9 +1,9 @@
 """What a run is told, validated once and frozen: a YAML file, overridden by ``--section.field value``."""
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from train.data import DataConfig
 from train.methods import Options, build_method
@@ -12,13 +12,10 @@ from train.methods.local import Local
 from train.methods.pfedmoap import PFedMoAP
 from train.methods.pfedprompt import PFedPromptOptions
 from train.methods.pilot import PilotOptions
+from train.section import Section, misfits_within
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class BaseConfig(_Section):
+class BaseConfig(Section):
     """The frozen base."""
 
     path: str = Field(
@@ -40,7 +37,7 @@ class BaseConfig(_Section):
         return value
 
 
-class FederationConfig(_Section):
+class FederationConfig(Section):
     """Rounds and who takes part."""
 
     rounds: int = Field(3, ge=1, description="federated rounds")
@@ -52,7 +49,7 @@ class FederationConfig(_Section):
     threads: int | None = Field(None, ge=1, description="torch threads a process; by default cores ÷ processes")
 
 
-class ClientConfig(_Section):
+class ClientConfig(Section):
     """Local training."""
 
     local_steps: int | None = Field(None, ge=1, description="optimiser steps in one exchange; or give local_epochs")
@@ -71,16 +68,15 @@ class ClientConfig(_Section):
         "none", description="CLIP: crop_flip crops and mirrors every image at random; features are then not cached"
     )
 
-    @model_validator(mode="after")
-    def _one_length(self) -> "ClientConfig":
+    def misfits(self) -> Iterator[str]:
         if (self.local_steps is None) == (self.local_epochs is None):
-            raise ValueError("give exactly one of client.local_steps and client.local_epochs")
+            found = "neither" if self.local_steps is None else "both"
+            yield f"local_steps: found {found}; give exactly one of client.local_steps and client.local_epochs"
         if self.schedule == "cosine_epochs" and self.local_epochs is None:
-            raise ValueError("client.schedule: cosine_epochs needs client.local_epochs, found client.local_steps")
-        return self
+            yield "schedule: found 'cosine_epochs', which needs client.local_epochs"
 
 
-class DPConfig(_Section):
+class DPConfig(Section):
     """Example-level differential privacy of what every client uploads; docs/privacy.md says what that covers."""
 
     clip_norm: float = Field(gt=0, description="C, largest norm of one example's gradient over all that trains")
@@ -95,20 +91,22 @@ class DPConfig(_Section):
         False, description="draws from a secret of the operating system, not from seed: what a deployment needs"
     )
 
-    @model_validator(mode="after")
-    def _one_amount(self) -> "DPConfig":
+    def misfits(self) -> Iterator[str]:
         if (self.noise_multiplier is None) == (self.target_epsilon is None):
-            raise ValueError("give exactly one of privacy.dp.noise_multiplier and privacy.dp.target_epsilon")
-        return self
+            found = "neither" if self.noise_multiplier is None else "both"
+            yield (
+                f"noise_multiplier: found {found}; give exactly one of privacy.dp.noise_multiplier and"
+                " privacy.dp.target_epsilon"
+            )
 
 
-class PrivacyConfig(_Section):
+class PrivacyConfig(Section):
     """What protects the clients' examples beyond their staying where they are."""
 
     dp: DPConfig | None = Field(None, description="differential privacy of the uploads; none by default")
 
 
-class EvaluateConfig(_Section):
+class EvaluateConfig(Section):
     """What is measured at the end."""
 
     split: Literal["test", "val"] = Field("test", description="the clients' examples it is measured on; tune on val")
@@ -118,7 +116,7 @@ class EvaluateConfig(_Section):
     max_new_tokens: int = Field(32, ge=1, description="longest answer")
 
 
-class PublishConfig(_Section):
+class PublishConfig(Section):
     """Where the versions go."""
 
     store: str | None = Field(None, description="adapter store; adapters_store/published by default")
@@ -126,14 +124,14 @@ class PublishConfig(_Section):
     enabled: bool = Field(True, description="false: evaluate only")
 
 
-class TrackingConfig(_Section):
+class TrackingConfig(Section):
     """Experiment trackers, through accelerate."""
 
     report_to: Literal["tensorboard", "trackio", "wandb", "mlflow"] | None = Field(None, description="none by default")
     project: str = Field("fedtailor", description="name of the project in the tracker")
 
 
-class RunConfig(_Section):
+class RunConfig(Section):
     """A federated run."""
 
     seed: int = Field(0, ge=0, description="everything random is derived from it")
@@ -147,16 +145,14 @@ class RunConfig(_Section):
     publish: PublishConfig = Field(PublishConfig(), description="where the versions go")
     tracking: TrackingConfig = Field(TrackingConfig(), description="experiment trackers")
 
-    @model_validator(mode="after")
-    def _fits(self) -> "RunConfig":
-        wrong = [*self._misfits(), *self._private_misfits()]
-        if wrong:
-            raise ValueError("\n".join(wrong))
-        return self
+    def misfits(self) -> Iterator[str]:
+        """What the method does not allow, and what cannot be made private."""
+        if not any(misfits_within(self.method)):
+            method = build_method(self.method)
+            yield from self._misfits_of(method)
+            yield from self._private_misfits_of(method)
 
-    def _misfits(self) -> Iterator[str]:
-        """A sentence for each thing that the method does not allow."""
-        method = build_method(self.method)
+    def _misfits_of(self, method: Method[Any]) -> Iterator[str]:
         if method.one_shot and self.federation.rounds != 1:
             yield f"federation.rounds: found {self.federation.rounds}; {method.name} talks once, 1 is allowed"
         drawn = self.federation.clients_per_round or self.data.clients
@@ -175,11 +171,9 @@ class RunConfig(_Section):
         if self.client.augment != "none" and method.family != "clip":
             yield f"client.augment: found {self.client.augment!r}; {method.name} allows none"
 
-    def _private_misfits(self) -> Iterator[str]:
-        """A sentence for each thing that cannot be made private, or that privacy does not allow."""
+    def _private_misfits_of(self, method: Method[Any]) -> Iterator[str]:
         if self.privacy.dp is None:
             return
-        method = build_method(self.method)
         if isinstance(method, Local) or (isinstance(method, PFedMoAP) and method.alone):
             yield f"privacy.dp: {method.name} uploads nothing that it could make private; null is allowed"
         elif method.family != "clip" or type(method).loss is not Method.loss:

@@ -136,6 +136,29 @@ def test_what_does_not_fit_together_is_said_at_once(path: str) -> None:
     assert [sentence.split(":")[0] for sentence in sentences] == ["federation.rounds", "client.personal_steps"]
 
 
+def test_misfits_of_every_section_are_said_with_those_between_sections(path: str) -> None:
+    within_data = ["--data.partition", "domain", "--data.shared", "images", "--data.classes", "[cat, cat]"]
+    sentences = wrong(path, "--method.name", "ataf", "--client.local_epochs", "2", *within_data)
+    assert [sentence.split(":")[0] for sentence in sentences] == [
+        "data.shared",
+        "data.partition",
+        "data.classes",
+        "data.classes",
+        "client.local_steps",
+        "federation.rounds",
+        "data.clients",
+        "client.personal_steps",
+    ]
+
+
+def test_a_misfit_deep_in_the_method_has_its_whole_name(path: str) -> None:
+    (sentence,) = wrong(
+        path, "--method.name", "sap", "--method.anchors.source", "coco", "--federation.rounds", "1",
+        "--client.personal_steps", "0",
+    )  # fmt: skip
+    assert sentence.startswith("method.anchors.path: found None with source 'coco'")
+
+
 @pytest.mark.parametrize(
     ("given", "meant"),
     [

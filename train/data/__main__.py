@@ -8,9 +8,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from train.command_line import read_yaml
+from train.command_line import checked, read_yaml
 from train.data.config import DataConfig
 from train.data.federation import build
 from train.data.readers.convert_cifar import convert_cifar
@@ -25,12 +23,10 @@ class SheetError(Exception):
 def _read(path: Path) -> tuple[DataConfig, int]:
     """The `data:` and `seed:` parts of a configuration file."""
     content = read_yaml(path, "--config")
-    try:
-        return DataConfig.model_validate(content.get("data", {})), int(content.get("seed", 0))
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in ("data", *first["loc"]))
-        raise SheetError(f"{where}: {first['msg'].removeprefix('Value error, ')} (found {first['input']!r})") from None
+    config, wrong = checked(DataConfig, content.get("data", {}), "data")
+    if config is None or wrong:
+        raise SheetError("\n".join(wrong))
+    return config, int(content.get("seed", 0))
 
 
 def _sheet(config_path: Path, client: str, out: Path) -> None:

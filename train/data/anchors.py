@@ -13,7 +13,7 @@ from random import Random
 from typing import Annotated, Final, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field
 
 from adapters_store.paths import resolve
 from train.data.draw import generators, questions
@@ -26,6 +26,7 @@ from train.data.render import render, to_bytes
 from train.data.scenes import single_objects
 from train.data.sources import Source
 from train.data.vocabulary import COLOURS, PROMPT_TEMPLATE, PUBLIC_STYLES, SHAPES, STYLES, object_name
+from train.section import Section
 
 ANCHORS: Final = int.from_bytes(b"anchors")
 """Stands where a federation's random numbers have their seed, so that none are shared with any seed's data."""
@@ -35,10 +36,8 @@ Pair = tuple[Path, str]
 """An image's file and its text."""
 
 
-class AnchorOptions(BaseModel):
+class AnchorOptions(Section):
     """Where the anchors come from, and how many there are."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     source: Literal["embedded", "folder", "coco"] = Field(
         "embedded", description="rendered; or under path, a folder of image–text pairs or COCO's captions"
@@ -49,18 +48,14 @@ class AnchorOptions(BaseModel):
         ("caption",), min_length=1, description="embedded, family mllm: what is asked about them, in turn"
     )
 
-    @model_validator(mode="after")
-    def _fits_source(self) -> "AnchorOptions":
+    def misfits(self) -> Iterator[str]:
         if (self.source == "embedded") != (self.path is None):
-            raise ValueError(
-                f"path: found {self.path!r} with source {self.source!r}; path and 'folder' or 'coco' need each other"
-            )
+            yield f"path: found {self.path!r} with source {self.source!r}; path and 'folder' or 'coco' need each other"
         if "classify" in self.tasks or (self.source != "embedded" and self.tasks != ("caption",)):
-            raise ValueError(
+            yield (
                 f"tasks: found {list(self.tasks)} with source {self.source!r}, allowed are tasks that ask a question"
                 " with 'embedded', ['caption'] with the others"
             )
-        return self
 
 
 def anchors(options: AnchorOptions, family: Family, seed: int) -> tuple[Example, ...]:

@@ -2,9 +2,10 @@
 
 from typing import Annotated, Final, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from train.data.sources import Source
+from train.section import Section
 
 Style = Literal[
     "flat", "photo", "texture", "sketch", "cartoon", "paint", "pixel", "stipple", "hatch", "night", "inverted"
@@ -34,10 +35,8 @@ IMAGE_SETS: Final = get_args(Name)[4:]
 """Public data sets, read from a local folder."""
 
 
-class DataFields(BaseModel):
+class DataFields(Section):
     """The federated data. Of the embedded, a client has one style; one task or, with partition `style`, all."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: Name = Field(
         "scenes",

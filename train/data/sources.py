@@ -1,8 +1,11 @@
 """Where instruction data come from: an entry of `data.sources` in a configuration."""
 
+from collections.abc import Iterator
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field
+
+from train.section import Section
 
 Format = Literal["llava_instruct", "coco_captions", "vqav2", "refcoco"]
 
@@ -21,10 +24,8 @@ WORDINGS: Final[dict[Format, str]] = {
 """How questions are put; `{}` is the data's own question or, of refcoco, expression."""
 
 
-class Source(BaseModel):
+class Source(Section):
     """One data set of images with instructions, divided among clients of its own, which so have one task."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     format: Format = Field(description="layout of the folder, see train/data/readers")
     path: str = Field(description="folder with the annotations; llava_instruct: or its JSON file")
@@ -44,15 +45,11 @@ class Source(BaseModel):
         """The data's own question as it is asked."""
         return (self.question or WORDINGS[self.format]).replace("{}", question)
 
-    @model_validator(mode="after")
-    def _fits_format(self) -> "Source":
+    def misfits(self) -> Iterator[str]:
         if self.task is not None and (self.format != "llava_instruct" or self.task in ("ground", "classify")):
-            raise ValueError(
+            yield (
                 f"task: found {self.task!r} with format {self.format!r}; llava_instruct alone has a task to name, any"
                 " but 'ground' and 'classify'"
             )
         if self.question is not None and self.format != "coco_captions" and "{}" not in self.question:
-            raise ValueError(
-                f"question: found {self.question!r}, which lacks {{}}, the place of the data's own question"
-            )
-        return self
+            yield f"question: found {self.question!r}, which lacks {{}}, the place of the data's own question"

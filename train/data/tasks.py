@@ -1,5 +1,7 @@
 """Whether a configuration's tasks, their styles, and what is held out of both fit together."""
 
+from collections.abc import Iterator
+
 from train.data.fields import DataFields
 from train.data.vocabulary import HANDWRITING
 
@@ -7,37 +9,37 @@ ONE_TASK = ("task", "task_style")
 """Partitions in which a client has one task."""
 
 
-def check_tasks(config: DataFields) -> None:
-    """Raises ValueError with one sentence where they do not."""
-    _check_taught(config)
-    _check_unseen(config)
+def misfits_of_tasks(config: DataFields) -> Iterator[str]:
+    """A sentence for each thing that does not."""
+    yield from _misfits_of_taught(config)
+    yield from _misfits_of_unseen(config)
 
 
-def _check_taught(config: DataFields) -> None:
+def _misfits_of_taught(config: DataFields) -> Iterator[str]:
     if config.task_styles and (config.name, config.partition) != ("scenes", "task_style"):
-        raise ValueError(
+        yield (
             f"task_styles: found name {config.name!r} with partition {config.partition!r}, allowed are 'scenes' with"
             " 'task_style'"
         )
     if config.classify and config.task_styles:
-        raise ValueError("tasks: found ['classify'] with task_styles, which is for tasks that ask a question")
+        yield "tasks: found ['classify'] with task_styles, which is for tasks that ask a question"
     for task, styles in config.task_styles.items():
         if not styles or len(set(styles)) < len(styles):
-            raise ValueError(f"task_styles.{task}: found {list(styles)}, needed is at least one style, each named once")
+            yield f"task_styles.{task}: found {list(styles)}, needed is at least one style, each named once"
         if task == "classify":
-            raise ValueError("task_styles: found the task 'classify', allowed are tasks that ask a question")
-        _check_style("task_styles", task, styles)
+            yield "task_styles: found the task 'classify', allowed are tasks that ask a question"
+        yield from _misfits_of_styles("task_styles", task, styles)
 
 
-def _check_unseen(config: DataFields) -> None:
+def _misfits_of_unseen(config: DataFields) -> Iterator[str]:
     drawn = bool(config.unseen_styles or config.unseen_tasks)
     if (drawn or config.unseen_domain is not None) != (config.unseen_per_client > 0):
-        raise ValueError(
+        yield (
             f"unseen_per_client: found {config.unseen_per_client}; it and unseen_styles, unseen_tasks or unseen_domain"
             " need each other"
         )
     if drawn and not _can_be_held_out(config):
-        raise ValueError(
+        yield (
             f"unseen_per_client: found {config.unseen_per_client} with partition {config.partition!r}, allowed with"
             " questions about scenes and partition 'task' or 'task_style', or to classify them with partition 'style'"
             " and no unseen_tasks"
@@ -45,13 +47,13 @@ def _check_unseen(config: DataFields) -> None:
     taught = config.taught
     for task, style in config.unseen_styles.items():
         if task not in taught:
-            raise ValueError(f"unseen_styles: found the task {task!r}, allowed are those trained: {', '.join(taught)}")
-        if style in taught[task]:
-            raise ValueError(f"unseen_styles.{task}: found {style!r}, which clients train on")
-        _check_style("unseen_styles", task, (style,))
+            yield f"unseen_styles: found the task {task!r}, allowed are those trained: {', '.join(taught)}"
+        elif style in taught[task]:
+            yield f"unseen_styles.{task}: found {style!r}, which clients train on"
+        yield from _misfits_of_styles("unseen_styles", task, (style,))
     for task in config.unseen_tasks:
         if task in taught or task == "classify":
-            raise ValueError(f"unseen_tasks: found {task!r}, allowed are tasks with questions that no client trains")
+            yield f"unseen_tasks: found {task!r}, allowed are tasks with questions that no client trains"
 
 
 def _can_be_held_out(config: DataFields) -> bool:
@@ -61,7 +63,7 @@ def _can_be_held_out(config: DataFields) -> bool:
     return config.name == "scenes" and config.partition in ONE_TASK
 
 
-def _check_style(field: str, task: str, styles: tuple[str, ...]) -> None:
+def _misfits_of_styles(field: str, task: str, styles: tuple[str, ...]) -> Iterator[str]:
     """Not every task can be asked in every style."""
     if HANDWRITING in styles and task != "digit":
-        raise ValueError(f"{field}.{task}: found 'handwriting', allowed with the task digit alone")
+        yield f"{field}.{task}: found 'handwriting', allowed with the task digit alone"

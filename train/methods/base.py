@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor
 
 from adapters_store.manifest import Trust
 from train.data import ClientData
 from train.methods.averaging import shares, weighted_mean
 from train.models.base import Artefact, Outputs, Personal, ResidentModel
+from train.section import Section
 from train.tensors import Schema, Tensors, schema_of
 
 
@@ -70,10 +71,9 @@ class ServerContext:
 Model = TypeVar("Model", bound=ResidentModel)
 
 
-class MethodOptions(BaseModel):
+class MethodOptions(Section):
     """Options every method has."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     weighting: Literal["examples", "uniform"] = Field("examples", description="p_k ∝ n_k, or 1/K")
 
 

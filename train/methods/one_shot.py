@@ -4,11 +4,11 @@ A client's own version is the LoRA that it trained; nothing is sent back to it. 
 methods differ in (train/merging holds it as pure functions).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor
 
 from adapters_store.manifest import Trust
@@ -39,15 +39,13 @@ class OneShotOptions(MethodOptions):
     )
     anchors: AnchorOptions = Field(AnchorOptions(), description="the server's public image–text pairs")
 
-    @model_validator(mode="after")
-    def _fits_family(self) -> "OneShotOptions":
+    def misfits(self) -> Iterator[str]:
         allowed = CARRIERS[self.family].linears
         for name in self.lora.targets or ():
             if allowed and name not in allowed:
-                raise ValueError(f"method.lora.targets: found {name!r}, family {self.family} has {', '.join(allowed)}")
+                yield f"lora.targets: found {name!r}, family {self.family} has {', '.join(allowed)}"
         if self.family == "clip" and self.anchors.tasks != ("caption",):
-            raise ValueError(f"method.anchors.tasks: found {list(self.anchors.tasks)}, family clip allows ['caption']")
-        return self
+            yield f"anchors.tasks: found {list(self.anchors.tasks)}, family clip allows ['caption']"
 
 
 class OneShot(Method[Any]):

@@ -4,10 +4,10 @@ The server asks of every entry of every client's LoRA how much a loss on a few p
 share 1 − ρ on which it depends most, and takes the exact mean of what is left, p_k = 1/K.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, cast
 
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor
 
 from train.merging.adapter import Adapter
@@ -27,11 +27,10 @@ class SAPOptions(OneShotOptions):
         "none", description="norm: keep each layer's norm; robust: RobustMerge's scale of rows by what was masked"
     )
 
-    @model_validator(mode="after")
-    def _rank_of_products(self) -> "SAPOptions":
+    def misfits(self) -> Iterator[str]:
+        yield from super().misfits()
         if self.space == "delta" and self.rank is None:
-            raise ValueError("method.rank: found null with method.space 'delta', which needs a rank to be served at")
-        return self
+            yield "rank: found null with method.space 'delta', which needs a rank to be served at"
 
 
 class SAP(OneShot):

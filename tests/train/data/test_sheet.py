@@ -74,6 +74,11 @@ def test_refusals_are_one_sentence(tmp_path: Path, config: str, client: str, sen
     assert len(done.stderr.strip().splitlines()) == 1
 
 
+def test_a_sheet_of_a_wrong_configuration_says_everything(tmp_path: Path) -> None:
+    done = run(tmp_path, "data: {tasks: [caption], few_shot: 3, shared: images}\n", "client-00")
+    assert [line.split(":")[0] for line in done.stderr.splitlines()] == ["data.shared", "data.few_shot"]
+
+
 def test_a_box_on_a_grid_is_drawn_on_the_whole_picture() -> None:
     """RefCOCO's answers count hundredths of the picture, the embedded ones its pixels."""
     grey = np.full((64, 64, 3), 128, dtype=np.uint8)

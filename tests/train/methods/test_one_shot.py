@@ -190,13 +190,13 @@ def test_anchored_merging_does_better_on_corrupted_anchors_than_the_mean(clip: A
     [
         ("sap", {"federation": {"rounds": 3}}, "federation.rounds: found 3; sap talks once, 1 is allowed"),
         ("sap", {"client": {"personal_steps": 2}}, "sap publishes what a client trained last, so 0 is allowed"),
-        ("sap", {"method": {"space": "delta"}}, "method.rank: found null with method.space 'delta'"),
+        ("sap", {"method": {"space": "delta"}}, "rank: found null with method.space 'delta'"),
         (
             "sap",
             {"method": {"lora": {"targets": ["q_proj"]}}},
-            "method.lora.targets: found 'q_proj', family clip has in_proj, out_proj, c_fc, c_proj",
+            "lora.targets: found 'q_proj', family clip has in_proj, out_proj, c_fc, c_proj",
         ),
-        ("sap", {"method": {"anchors": {"tasks": ["count"]}}}, "method.anchors.tasks: found .*, family clip allows"),
+        ("sap", {"method": {"anchors": {"tasks": ["count"]}}}, "anchors.tasks: found .*, family clip allows"),
         ("ataf", {"data": {"clients": 3}}, "data.clients: found 3 in a round; ataf allows 2 exactly"),
         ("anchored", {"method": {"family": "mllm"}}, "Input should be 'clip'"),
         ("ataf", {"method": {"alpha": 1.5}}, "less than or equal to 1"),
