@@ -5,7 +5,7 @@
     models   two full checkpoints of 64 matrices, 1024 × 2816 in float16, from disk to disk
 
 Each in a process of its own, so that its peak memory is its own. Results, with the machine they were measured on, go
-to bench/results/ataf.json.
+to ataf.json in the folder --out, with --record in bench/results.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -29,6 +29,7 @@ import torch  # noqa: E402
 from safetensors.torch import save_file  # noqa: E402
 
 from bench.prompt_study.machine import MIB, default_threads, machine, peak_memory_mib  # noqa: E402
+from bench.results_folder import add_out, results_folder  # noqa: E402
 from train.merge_command.options import MergeOptions  # noqa: E402
 from train.merge_command.run import merge  # noqa: E402
 from train.merging.ataf import fused  # noqa: E402
@@ -44,14 +45,16 @@ LINEARS: Final = {
 Measured = dict[str, float]
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
+    """Measures, writes, prints."""
     parser = argparse.ArgumentParser(description="Time and peak memory of merging by ATAF.")
-    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "ataf.json", help="file to write")
+    add_out(parser)
     parser.add_argument(
         "--threads", type=int, default=default_threads(), help="of each measurement (default: %(default)s)"
     )
     parser.add_argument("--small", action="store_true", help="tiny shapes: shows that it runs, measures nothing")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
+    results_folder(options)
     sizes = (2, 64, 96) if options.small else (LAYERS, WIDTH, HIDDEN)
     with tempfile.TemporaryDirectory() as folder:
         loras = alone(write_loras, Path(folder), sizes[0], sizes[1] if options.small else None)
@@ -63,7 +66,7 @@ def main() -> None:
             "matrix": {"d_out": sizes[1], "d_in": sizes[2], **alone(matrix, options.threads, sizes[1], sizes[2])},
         }
     results |= {"threads": options.threads, "load_before": round(load, 2), "machine": machine()}
-    options.out.write_text(json.dumps(results, indent=2) + "\n")
+    (options.out / "ataf.json").write_text(json.dumps(results, indent=2) + "\n")
     print(json.dumps(results, indent=2))
 
 

@@ -2,7 +2,8 @@
 
 Connectors in batches that mix 8 clients against batches of one client; the share of vision features and connectors in
 the time of an answer; and the throughput that mixing 8 clients costs the gateway, beside what mixing the same LoRAs
-costs the bare engine. Results, with the machine they were measured on, go to bench/results/connectors.json.
+costs the bare engine. Results, with the machine they were measured on, go to connectors.json in the folder --out, with
+--record in bench/results.
 """
 
 import argparse
@@ -23,27 +24,27 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # the engine needs the core
 from bench.connector_study import batches, load  # noqa: E402
 from bench.prompt_study.machine import machine  # noqa: E402
 from bench.prompt_study.progress import progress  # noqa: E402
+from bench.results_folder import add_out, results_folder  # noqa: E402
 
-RESULTS = ROOT / "bench" / "results"
 BASE = ROOT / "bases" / "tiny" / "llava"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measures, writes, prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results (default: bench/results)")
+    add_out(parser)
     parser.add_argument("--repetitions", type=int, default=10, help="blocks of four windows a side (default: 10)")
     parser.add_argument("--seconds", type=float, default=5.0, help="of a window (default: 5)")
     parser.add_argument("--answer-tokens", type=int, default=16, help="length of every answer (default: 16)")
     options = parser.parse_args(argv)
+    folder = results_folder(options)
     with progress("connectors", 1 + load.parts(options.repetitions)) as done:
         alone = batches.measure(BASE, 3 * options.repetitions)
         done("batches")
         served = load.measure(BASE, options.repetitions, options.seconds, options.answer_tokens, done)
         measured = {"batches": alone, "answers": asyncio.run(served)}
     content = {"machine": {**machine(), "vllm": _engine_version()}, **measured}
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "connectors.json").write_text(json.dumps(content, indent=1) + "\n")
+    (folder / "connectors.json").write_text(json.dumps(content, indent=1) + "\n")
     print(markdown(measured))
 
 

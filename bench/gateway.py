@@ -3,7 +3,7 @@
 One engine, asked in two ways in turn: through the gateway, and over the engine's own socket with the rendered prompt.
 Both sides answer the same questions with the same adapters, 16 tokens each, the same number in flight. Windows
 alternate (gateway, engine, engine, gateway), each such block gives one ratio. Results, with the machine they were
-measured on, go to bench/results/gateway.json.
+measured on, go to gateway.json in the folder --out, with --record in bench/results.
 """
 
 import argparse
@@ -33,8 +33,8 @@ from bench.connector_study import sides, versions  # noqa: E402
 from bench.prompt_study.intervals import interval  # noqa: E402
 from bench.prompt_study.machine import machine  # noqa: E402
 from bench.prompt_study.progress import progress  # noqa: E402
+from bench.results_folder import add_out, results_folder  # noqa: E402
 
-RESULTS = ROOT / "bench" / "results"
 BASE = ROOT / "bases" / "tiny" / "llava"
 CLIENTS = tuple(f"c{number}" for number in range(8))
 ORDER = ("gateway", "engine", "engine", "gateway")
@@ -44,19 +44,19 @@ Ask = Callable[[str], Awaitable[None]]
 def main(argv: Sequence[str] | None = None) -> None:
     """Measures, writes, prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results (default: bench/results)")
+    add_out(parser)
     parser.add_argument("--blocks", type=int, default=10, help="blocks of four windows (default: 10)")
     parser.add_argument("--seconds", type=float, default=5.0, help="of a window (default: 5)")
     parser.add_argument("--answer-tokens", type=int, default=16, help="length of every answer (default: 16)")
     options = parser.parse_args(argv)
+    folder = results_folder(options)
     with progress("gateway", 1 + len(ORDER) * options.blocks) as done:
         rates = asyncio.run(measure(options.blocks, options.seconds, options.answer_tokens, done))
     ratios = [mean((b[0], b[3])) / mean(b[1:3]) for b in rates]
     found = {"mean": mean(ratios), "interval": interval(ratios)}
     content = {"machine": machine(), "in_flight": len(CLIENTS), "window_seconds": options.seconds}
     content |= {"answer_tokens": options.answer_tokens, "answers_per_second": {"order": ORDER, "blocks": rates}}
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "gateway.json").write_text(json.dumps(content | {"ratio": found}, indent=1) + "\n")
+    (folder / "gateway.json").write_text(json.dumps(content | {"ratio": found}, indent=1) + "\n")
     print(f"gateway / engine: {found['mean']:.3f}, 95 % interval over {len(ratios)} blocks {found['interval']}")
 
 

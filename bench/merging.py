@@ -8,8 +8,9 @@
     speed    SAP's merge of four clients on a CLIP of ViT-B/16's size
     experts  two LoRAs of the 4-bit LLaVA, tuned on different tasks and fused: ATAF beside the linear mean and TIES
 
-Results go to bench/results/merging_<mode>.json, tables and pictures beside them. Trained LoRAs and finished cells are
-kept in bench/results/merging_runs, and not repeated.
+Results go to the folder --out, with --record to bench/results: merging_<mode>.json, tables and pictures beside them.
+Trained LoRAs and finished cells are kept in its merging_runs, and not repeated. What was not tuned into the same folder
+is taken from the committed ones.
 """
 
 import argparse
@@ -31,8 +32,8 @@ from bench.merging_study import cells, experts, figures, poison, speed, summary,
 from bench.merging_study.clients import STYLES, Training, adapters  # noqa: E402
 from bench.prompt_study.machine import default_threads, machine  # noqa: E402
 from bench.prompt_study.progress import progress  # noqa: E402
+from bench.results_folder import add_out, kept, results_folder  # noqa: E402
 
-RESULTS: Final = ROOT / "bench" / "results"
 RUNS: Final = "merging_runs"
 FEW, SOME = 2, 3  # seeds of variants, and of poison and ruined
 
@@ -44,9 +45,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4], help="(default: 0 1 2 3 4)")
     parser.add_argument("--styles", nargs="+", choices=STYLES, default=list(STYLES), help="to leave out (default: all)")
     parser.add_argument("--processes", type=int, default=2, help="at a time, one thread each (default: 2)")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results (default: bench/results)")
+    add_out(parser)
     options = parser.parse_args(argv)
-    options.out.mkdir(parents=True, exist_ok=True)
+    results_folder(options)
     MODES[options.mode](options)
 
 
@@ -136,7 +137,7 @@ MODES: Final[dict[str, Callable[[argparse.Namespace], None]]] = {
 
 def _tuned(options: argparse.Namespace) -> tuple[float, dict[str, tuning.Tuned], Path]:
     """What ``tune`` chose: the clients' rate, and for every left-out style; and where finished parts are kept."""
-    found = json.loads((options.out / "merging_tune.json").read_text())
+    found = json.loads(kept(options.out, "merging_tune.json").read_text())
     return found["lr"], {style: tuning.Tuned(**values) for style, values in found["chosen"].items()}, options.out / RUNS
 
 

@@ -3,8 +3,9 @@
     tune    learning rates of Pilot, of training alone and of FedIT, on validation questions of seed 10
     table   own test questions, unseen styles and the unseen task over seeds 0, 1, 2, at the tuned rates
 
-Results go to bench/results/pilot_<mode>.json, the table to pilot_table.md beside it. Finished runs are kept in
-bench/results/pilot_runs, and not repeated.
+Results go to the folder --out, with --record to bench/results: pilot_<mode>.json, and the table as pilot_table.md.
+Finished runs are kept in its pilot_runs, and not repeated. Rates that were not tuned into the same folder are the
+committed ones.
 """
 
 import argparse
@@ -23,8 +24,8 @@ from bench.pilot_study.runs import METHODS, Job, play_all  # noqa: E402
 from bench.pilot_study.summary import by_task, markdown, summarise  # noqa: E402
 from bench.prompt_study.machine import machine  # noqa: E402
 from bench.prompt_study.progress import progress  # noqa: E402
+from bench.results_folder import add_out, kept, results_folder  # noqa: E402
 
-RESULTS: Final = ROOT / "bench" / "results"
 RATES: Final = {"pilot": (1e-3, 2e-3, 4e-3), "fedit": (1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2)}
 VALIDATION_SEED: Final = 10
 RUNS: Final = "pilot_runs"
@@ -37,9 +38,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("mode", choices=("tune", "table"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="of table (default: 0 1 2)")
     parser.add_argument("--processes", type=int, default=2, help="runs at a time, one thread each (default: 2)")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results (default: bench/results)")
+    add_out(parser)
     options = parser.parse_args(argv)
-    options.out.mkdir(parents=True, exist_ok=True)
+    results_folder(options)
     {"tune": tune, "table": table}[options.mode](options)
 
 
@@ -65,7 +66,7 @@ def tune(options: argparse.Namespace) -> None:
 
 def table(options: argparse.Namespace) -> None:
     """Every method on every seed. Ablations take Pilot's rate."""
-    rates = json.loads((options.out / "pilot_tune.json").read_text())["chosen"]
+    rates = json.loads(kept(options.out, "pilot_tune.json").read_text())["chosen"]
     shared = rates["local"] == rates["pilot"]  # then Pilot's own runs have the row
     names = [*METHODS] if shared else [*METHODS, "local"]
     jobs = [_job(name, rates, seed, shared) for name in names for seed in options.seeds]

@@ -1,9 +1,9 @@
 """``python bench/privacy.py``: test accuracy against ε on the embedded data, with differentially private uploads.
 
-First learning rates are chosen on validation examples of seeds 10 and 11, for much noise (ε = 1), little (ε = 4) and
-none, and kept in bench/results/privacy_rates.json; where that file exists, its rates are taken. Then the federations
-are played, and a private step is timed beside a plain one. Written: bench/results/privacy.json, docs/privacy.png, and
-the tables that end docs/privacy.md.
+The federations are played at the committed learning rates, or with --tune at new ones, chosen on validation examples of
+seeds 10 and 11 for much noise (ε = 1), little (ε = 4) and none; and a private step is timed beside a plain one. Written
+to the folder --out: privacy.json, privacy.png, tables as privacy.md, new rates as privacy_rates.json; with --record
+over the committed ones, in bench/results, and in docs/ the picture and the tables.
 """
 
 import argparse
@@ -27,12 +27,14 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 from bench.privacy_study import show, steps  # noqa: E402
 from bench.privacy_study.federations import CLIENT, CLIP_NORM, DATA, METHODS, Job, play_all  # noqa: E402
 from bench.prompt_study.machine import machine  # noqa: E402
+from bench.results_folder import COMMITTED, add_out, kept, results_folder  # noqa: E402
 
 EPSILONS: Final = (1.0, 2.0, 4.0, 8.0, math.inf)
 RATES: Final = (0.01, 0.03, 0.1, 0.3)
 NOISE: Final = {"much": 1.0, "little": 4.0, "none": math.inf}
 """ε at which a rate is chosen, for ε up to 2, above 2, and plain training."""
 VALIDATION_SEEDS: Final = (10, 11)
+RATES_FILE: Final = "privacy_rates.json"
 Rates = dict[str, float]
 
 
@@ -44,16 +46,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
     parser.add_argument("--settings", nargs="+", choices=tuple(DATA), default=tuple(DATA))
     parser.add_argument("--processes", type=int, default=1, help="one thread each (default: 1)")
-    parser.add_argument("--lr", type=float, help="take this rate everywhere instead of choosing")
-    parser.add_argument("--out", type=Path, default=ROOT, help="where bench/results and docs are (default: here)")
+    rated = parser.add_mutually_exclusive_group()
+    rated.add_argument("--lr", type=float, help="take this rate everywhere")
+    rated.add_argument("--tune", action="store_true", help="choose the rates again, all of them")
+    add_out(parser)
     options = parser.parse_args(argv)
-    (options.out / "bench" / "results").mkdir(parents=True, exist_ok=True)
-    (options.out / "docs").mkdir(exist_ok=True)
+    folder = results_folder(options)
+    if options.tune:
+        choose_rates(folder / RATES_FILE, options.processes)
     pairs = list(itertools.product(options.settings, options.methods))
-    rates = (
+    rates: Rates = (
         {_key(setting, method, noise): options.lr for setting, method in pairs for noise in NOISE}
         if options.lr
-        else chosen_rates(options.out / "bench" / "results" / "privacy_rates.json", options.processes)
+        else json.loads(kept(folder, RATES_FILE).read_text())["chosen"]
     )
     jobs = [
         Job(setting, method, epsilon, seed, rates[_key(setting, method, noise_of(epsilon))])
@@ -62,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         for seed in options.seeds
     ]
     rows = show.summarise(play_all(jobs, options.processes, "privacy"))
-    write(options.out, rows, steps.measure(repetitions=5))
+    write(folder, rows, steps.measure(repetitions=5))
 
 
 def noise_of(epsilon: float) -> str:
@@ -70,11 +75,8 @@ def noise_of(epsilon: float) -> str:
     return "none" if math.isinf(epsilon) else "much" if epsilon <= 2 else "little"
 
 
-def chosen_rates(path: Path, processes: int) -> Rates:
-    """The rates in the file; where there is none, those with the best mean validation accuracy, which it then holds."""
-    if path.exists():
-        rates: Rates = json.loads(path.read_text())["chosen"]
-        return rates
+def choose_rates(path: Path, processes: int) -> None:
+    """Writes those with the best mean validation accuracy."""
     jobs = [
         Job(setting, method, epsilon, seed, lr, "val")
         for (setting, method, epsilon) in itertools.product(DATA, METHODS, NOISE.values())
@@ -89,7 +91,6 @@ def chosen_rates(path: Path, processes: int) -> Rates:
     chosen = {key: max((accuracy, lr) for lr, accuracy in by_rate.items())[1] for key, by_rate in means.items()}
     found = {"machine": machine(), "validation_seeds": VALIDATION_SEEDS, "validation_accuracy": means, "chosen": chosen}
     path.write_text(json.dumps(found, indent=2) + "\n")
-    return chosen
 
 
 def _key(setting: str, method: str, noise: str) -> str:
@@ -115,9 +116,10 @@ def write(out: Path, rows: list[dict[str, object]], timed: list[dict[str, object
     """Results, curve, and what follows the heading "Measured" of docs/privacy.md."""
     settings = {"client": CLIENT, "clip_norm": CLIP_NORM, "data": DATA, "delta": 1e-5}
     found = {"machine": machine(), "settings": settings, "rows": rows, "milliseconds_a_step": timed}
-    (out / "bench" / "results" / "privacy.json").write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n")
-    show.draw(rows, out / "docs" / "privacy.png")
-    page = out / "docs" / "privacy.md"
+    (out / "privacy.json").write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+    docs = ROOT / "docs" if out == COMMITTED else out
+    show.draw(rows, docs / "privacy.png")
+    page = docs / "privacy.md"
     before = page.read_text().split(MEASURED)[0] if page.exists() else ""
     tables = PAGE.format(accuracy=show.markdown(rows), steps=steps.markdown(timed))
     page.write_text(f"{before}{MEASURED}\n{tables}")

@@ -3,9 +3,11 @@
     speed   a round of pFedMoAP on the product's path, the plain one, and the reference code's schedule
     scale   a round as clients grow from 10 to 1000
     tune    learning rates of every method, on validation examples of seeds 10 and 11
-    table   accuracy of every method and of pFedMoAP's ablations, with the tuned rates where there are any
+    table   accuracy of every method and of pFedMoAP's ablations, with the rates tuned into the same folder, or else the
+            committed ones
 
-Results, with the machine they were measured on, go to bench/results/prompts_<mode>.json.
+Results, with the machine they were measured on, go to prompts_<mode>.json in the folder --out, with --record in
+bench/results.
 """
 
 import argparse
@@ -29,9 +31,9 @@ from bench.prompt_study.machine import default_threads, machine  # noqa: E402
 from bench.prompt_study.progress import progress  # noqa: E402
 from bench.prompt_study.settings import SETTINGS, prompt_length  # noqa: E402
 from bench.prompt_study.sizes import EPOCHS, sized  # noqa: E402
+from bench.results_folder import COMMITTED, add_out, kept, results_folder  # noqa: E402
 from train.data import build  # noqa: E402
 
-RESULTS = ROOT / "bench" / "results"
 REFERENCE = {"vit-b-16": 1, "tiny": 3}
 """How often the reference's round is played: minutes on the large base."""
 QUICK: dict[str, Any] = {"few_shot": 1, "val_per_client": 4, "test_per_client": 4}
@@ -41,9 +43,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Runs the mode that the arguments name."""
     parser = _parser()
     options = parser.parse_args(argv)
-    if options.quick and options.out == RESULTS:
-        parser.error("--quick: its figures mean nothing; name another folder with --out")
-    options.out.mkdir(parents=True, exist_ok=True)
+    if options.quick and options.out == COMMITTED:
+        parser.error("--quick: its figures mean nothing; leave out --record")
+    results_folder(options)
     {"speed": run_speed, "scale": run_scale, "tune": run_tune, "table": run_table}[options.mode](options)
 
 
@@ -89,9 +91,9 @@ def run_tune(options: argparse.Namespace) -> None:
 
 
 def run_table(options: argparse.Namespace) -> None:
-    """Plays the table with the tuned rates in the same folder, where there are any."""
-    tuned, seeds = options.out / "prompts_tuned.json", options.seeds or range(5)
-    rates = json.loads(tuned.read_text())["chosen"] if tuned.exists() else {}
+    """Plays the table with the rates tuned into the same folder, or else the committed ones."""
+    seeds = options.seeds or range(5)
+    rates = json.loads(kept(options.out, "prompts_tuned.json").read_text())["chosen"]
     jobs = table.jobs(options.settings, seeds, rates, *_shrunk(options))
     settings = table.summarise(_played("table", jobs, options.processes))
     _write(options.out, "table", {"seeds": list(seeds), "threads": 1, "rates": rates, "settings": settings})
@@ -118,7 +120,7 @@ def _write(folder: Path, name: str, measured: dict[str, Any]) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     shared = argparse.ArgumentParser(add_help=False)
-    shared.add_argument("--out", type=Path, default=RESULTS, help="folder of the results (default: bench/results)")
+    add_out(shared)
     shared.add_argument("--quick", action="store_true", help="very few examples and rounds, to try the command")
     study = argparse.ArgumentParser(add_help=False)
     study.add_argument("--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS), help="default: all")

@@ -22,6 +22,12 @@ def add_out(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def kept(folder: Path, name: str) -> Path:
+    """The file of an earlier result: this folder's, or where it has none the committed one."""
+    own = folder / name
+    return own if own.exists() else COMMITTED / name
+
+
 def results_folder(options: argparse.Namespace) -> Path:
     """The folder, made where it is missing."""
     folder: Path = options.out

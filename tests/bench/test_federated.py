@@ -2,12 +2,15 @@
 
 import argparse
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from bench.federated import main
-from bench.results_folder import COMMITTED, add_out
+from bench.results_folder import COMMITTED, add_out, kept
 from tests.train.small import yaml_file
 
 
@@ -20,6 +23,32 @@ def test_results_go_where_out_says(tmp_path: Path, capsys: pytest.CaptureFixture
     assert summary["arguments"] == []
     assert {path.name: path.read_bytes() for path in COMMITTED.iterdir()} == committed
     assert "| promptfl_scenes |" in capsys.readouterr().out
+
+
+HELP = """
+from bench import ataf, connectors, gateway, merging, pilot, privacy, prompts
+for bench in (ataf, connectors, gateway, merging, pilot, privacy, prompts):
+    try:
+        bench.main(["table", "--help"] if bench is prompts else ["--help"])
+    except SystemExit:
+        print(bench.__name__, "ends")
+"""
+
+
+def test_every_benchmark_writes_elsewhere_by_default() -> None:
+    done = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True, check=True)
+    *helps, rest = re.split(r"bench\.\w+ ends\n", done.stdout)
+    assert len(helps) == 7
+    assert rest == ""
+    for text in helps:
+        assert "--record" in text
+        assert "(default: runs/bench)" in " ".join(text.split())
+
+
+def test_an_earlier_result_is_this_folders_or_the_committed(tmp_path: Path) -> None:
+    assert kept(tmp_path, "pilot_tune.json") == COMMITTED / "pilot_tune.json"
+    (tmp_path / "pilot_tune.json").write_text("{}")
+    assert kept(tmp_path, "pilot_tune.json") == tmp_path / "pilot_tune.json"
 
 
 def test_committed_results_are_written_only_where_that_is_said() -> None:

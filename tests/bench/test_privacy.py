@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.privacy import chosen_rates, noise_of
+from bench.privacy import noise_of
 from bench.privacy_study import show
 from bench.privacy_study.federations import Job, Outcome, play
 
@@ -32,10 +32,7 @@ def test_a_row_holds_mean_deviation_and_every_seed(tmp_path: Path) -> None:
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_rates_once_chosen_are_kept(tmp_path: Path) -> None:
-    path = tmp_path / "rates.json"
-    path.write_text(json.dumps({"chosen": {"scenes_colour/promptfl/much": 0.3}}))
-    assert chosen_rates(path, 1) == {"scenes_colour/promptfl/much": 0.3}
+def test_how_much_noise_a_rate_was_chosen_at() -> None:
     assert [noise_of(epsilon) for epsilon in (1.0, 2.0, 4.0, 8.0, math.inf)] == ["much"] * 2 + ["little"] * 2 + ["none"]
 
 

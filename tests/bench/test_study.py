@@ -63,7 +63,10 @@ def test_the_command_writes_results_and_machine(tmp_path: Path, capsys: pytest.C
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
-    [(["--settings", "faces"], "invalid choice: 'faces'"), (["--quick"], "--quick: its figures mean nothing")],
+    [
+        (["--settings", "faces"], "invalid choice: 'faces'"),
+        (["--quick", "--record"], "--quick: its figures mean nothing"),
+    ],
 )
 def test_what_cannot_be_meant_is_refused(
     arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
