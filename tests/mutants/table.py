@@ -108,6 +108,7 @@ MUTANTS: Final = (
     Mutant(
         "train/models/answers.py", "replace(anchor, answer=own)", "anchor", "tests/train/merge_command/test_resident.py"
     ),
+    Mutant("train/merging/sap.py", "RATIO = 0.95", "RATIO = 0.5", SAP),
     Mutant("train/merging/sap.py", "gradient.to(torch.float64)).abs()", "gradient.to(torch.float64))", SAP),
     Mutant(
         "train/merging/pruning.py",

@@ -74,6 +74,16 @@ def lowest_masked(values: list[Dense], scores: list[Dense], ratio: float) -> lis
     return [part.reshape(v.shape) for part, v in zip(parts, values, strict=True)]
 
 
+def test_nineteen_of_twenty_entries_are_masked_where_no_ratio_is_given() -> None:
+    (client, *_), grads = CLIENTS, gradients(CLIENTS[0])
+    factors = [factor for pair in sap([client], [grads]).values() for factor in pair]
+    entries = sum(factor.numel() for factor in factors)
+    assert sum(int(factor.eq(0).sum()) for factor in factors) == int(0.95 * entries)
+    products = sap_delta([client], [delta_gradients(client)], rank=64)
+    for module, (b, a) in sap_delta([client], [delta_gradients(client)], rank=64, ratio=0.95).items():
+        assert torch.equal(products[module][0] @ products[module][1], b @ a)
+
+
 def test_merge_equals_the_dense_evaluation() -> None:
     merged = sap(CLIENTS, [gradients(client) for client in CLIENTS], ratio=0.5)
     total = {module: np.zeros(target.shape) for module, target in TARGET.items()}
