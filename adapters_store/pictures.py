@@ -4,7 +4,7 @@ What a file can say of a picture besides its colours, and what is made of it:
 
     orientation (EXIF)   turned upright; metadata that cannot be read turns nothing
     transparency         laid over white, as a page shows it
-    16-bit greyscale     the full range of the type: 0 is black, 65535 white; or a window
+    16-bit greyscale     the full range of the type: 0 is black, 65535 white (PGM: its own largest); or a window
     16-bit colour        the upper 8 bits of each value, as Pillow reads them; no window
     32-bit greyscale     through a window; without one it is refused, since such numbers have no range of their own
     animation            the first frame
@@ -23,6 +23,8 @@ from PIL import ExifTags, Image
 Window = tuple[float, float]
 WIDE_GREYS: Final = ("I;16", "I;16L", "I;16B", "I;16N", "I", "F")
 """Pillow's modes of more than 8 bits a value, all of them grey."""
+PGM: Final = ("I", "PPM")
+"""Mode and format of a PGM of more than 8 bits, whose values Pillow has brought to 0 … 65535."""
 WHITE_16: Final = 65535
 TURNS: Final = {  # EXIF's orientations, and what undoes them
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -70,7 +72,7 @@ def _grey(image: Image.Image, window: Window | None) -> Image.Image:
     values = np.asarray(image)
     if not np.isfinite(values).all():
         raise UnfaithfulError("has values that are not finite")
-    if window is None and image.mode in ("I", "F"):
+    if window is None and image.mode in ("I", "F") and (image.mode, image.format) != PGM:
         raise UnfaithfulError(f"has 32-bit values, {values.min():g} to {values.max():g}: they need a window")
     centre, width = (WHITE_16 / 2, WHITE_16) if window is None else window
     seen_as = np.empty(values.shape, np.uint8)

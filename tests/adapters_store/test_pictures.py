@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageCms
 
 from adapters_store.manifest import ImageTransform
 from adapters_store.pictures import WIDE_GREYS, UnfaithfulError, seen
@@ -20,6 +20,8 @@ from train.data.examples import read_image
 SIDE = 48
 TRANSFORM = ImageTransform(size=SIDE, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
 COLOURS = Image.fromarray(noise(0, SIDE))
+OTHER = Image.fromarray(noise(7, SIDE))
+PROFILE = ImageCms.ImageCmsProfile(ImageCms.createProfile("LAB")).tobytes()
 GREYS = np.random.default_rng(1).integers(0, 65536, (SIDE, SIDE), dtype=np.uint16)
 ORIENTATION = 0x0112
 
@@ -59,7 +61,10 @@ FILES: dict[str, Callable[[], bytes]] = {
     "CMYK": lambda: saved(COLOURS.convert("CMYK"), "JPEG", quality=95),
     "GIF of two frames": lambda: saved(COLOURS.quantize(16), "GIF", save_all=True, append_images=[COLOURS.quantize(8)]),
     "BMP": lambda: saved(COLOURS, "BMP"),
-    "with a colour profile": lambda: saved(COLOURS, "PNG", icc_profile=b"not a profile at all"),
+    "WebP of two frames": lambda: saved(COLOURS, "WEBP", lossless=True, save_all=True, append_images=[OTHER]),
+    "PNG of two frames": lambda: saved(COLOURS, "PNG", save_all=True, append_images=[OTHER]),
+    "with a colour profile": lambda: saved(COLOURS, "PNG", icc_profile=PROFILE),
+    "with a broken colour profile": lambda: saved(COLOURS, "PNG", icc_profile=b"not a profile at all"),
     **{f"orientation {n}": lambda n=n: turned(n) for n in range(1, 9)},  # type: ignore[misc]
 }
 
@@ -144,3 +149,23 @@ def test_other_windows_of_one_file_are_other_pictures_to_the_caches() -> None:
         decode_image(data, TRANSFORM, Settings(), "image", window).digest for window in (None, (1.0, 2.0), (2.0, 2.0))
     }
     assert len(digests) == 3
+
+
+@pytest.mark.parametrize("form", ["PNG", "WEBP"])
+def test_of_an_animation_the_first_frame_is_seen(form: str) -> None:
+    lossless = {} if form == "PNG" else {"lossless": True}
+    image = opened(saved(COLOURS, form, save_all=True, append_images=[OTHER], **lossless))
+    assert getattr(image, "n_frames", 1) == 2
+    assert np.array_equal(np.asarray(seen(image)), np.asarray(COLOURS))
+
+
+def test_a_colour_profile_changes_nothing() -> None:
+    image = opened(FILES["with a colour profile"]())
+    assert image.info["icc_profile"] == PROFILE
+    assert np.array_equal(np.asarray(seen(image)), np.asarray(COLOURS))
+
+
+def test_a_portable_greymap_is_seen_over_its_own_range() -> None:
+    values = np.array([[0, 4095], [2048, 1000]], ">u2")
+    image = opened(b"P5 2 2 4095\n" + values.tobytes())
+    assert np.abs(np.asarray(seen(image))[..., 0] - values / 4095 * 255).max() <= 0.51
