@@ -12,7 +12,7 @@ from train.methods.base import Turn
 from train.tensors import generator
 
 WARM_UP_RATE: Final = 1e-5
-"""Rate of the first epoch under ``cosine_epochs`` (METHODS §1)."""
+"""Rate of the first epoch under ``cosine_epochs`` (docs/methods.md#coop)."""
 
 
 def step_count(config: ClientConfig, examples: int, turn: Turn) -> int:
@@ -53,7 +53,7 @@ def learning_rate(config: ClientConfig, turn: Turn, step: int, steps: int) -> fl
         return peak * 0.5 * (1 + math.cos(math.pi * step / steps))
     epochs = config.local_epochs if turn.kind == "train" else 1
     assert epochs is not None  # ClientConfig asks for it
-    epoch = step * epochs // steps  # from 0; METHODS §1 counts from 1
+    epoch = step * epochs // steps  # from 0; docs/methods.md#coop counts from 1
     if epochs == 1:
         return peak
     return WARM_UP_RATE if epoch == 0 else peak * 0.5 * (1 + math.cos(math.pi * (epoch - 1) / epochs))

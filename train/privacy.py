@@ -3,7 +3,7 @@
 A private step draws each of the client's n examples with probability q, clips the gradient of each one drawn to norm C,
 adds N(0, σ²C²) to their sum and divides it by q n, the expected number. A gradient is the joint one of all parameters
 that move: with pFedMoAP prompt *and* gate. Were the prompt's alone clipped and noised, the gate would carry examples
-into the prompt gradients of later steps, and no ε would hold (METHODS §1).
+into the prompt gradients of later steps, and no ε would hold (docs/methods.md#privacy).
 
 Letters: B examples drawn, n examples of the client.
 """

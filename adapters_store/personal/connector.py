@@ -2,8 +2,8 @@
 
 x(n) = Σ_i P_i(n) (ψ_i(H) + c_i(H))(n) + ψ_s(H)(n): task adapters ψ_i, cross-task adapters c_i beside those received
 from other tasks, a router's mixture P of the experts per token, the client adapter ψ_s (Xiong et al., AAAI 2025;
-METHODS §3). Every part may be absent but the first task adapter. Letters: N visual tokens, V width of the vision
-tower, W width of the language model, J two-layer adapters (Mlp), h their hidden width, T experts.
+docs/methods.md#pilot). Every part may be absent but the first task adapter. Letters: N visual tokens, V width of the
+vision tower, W width of the language model, J two-layer adapters (Mlp), h their hidden width, T experts.
 
 In ``connector.safetensors``: ``experts.<i>.task.…`` (expert 0 is the client's own task), ``experts.<i>.cross.…``,
 ``client.…``, each with ``linear_1.weight`` (h, V), ``linear_1.bias``, ``linear_2.weight`` (W, h), ``linear_2.bias``

@@ -1,4 +1,4 @@
-"""The accuracy table of METHODS §7 for the prompt family: methods, ablations, paired differences."""
+"""The accuracy table (docs/methods.md#tables) of the prompt family: methods, ablations, paired differences."""
 
 from collections.abc import Mapping, Sequence
 from statistics import mean

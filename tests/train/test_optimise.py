@@ -48,7 +48,7 @@ def test_learning_rates() -> None:
 
 
 def test_the_rate_of_an_epoch() -> None:
-    """METHODS §1: 1e-5 for e = 1, else lr · ½ (1 + cos(π (e − 2) / E)); one epoch: no warm-up."""
+    """docs/methods.md#coop: 1e-5 for e = 1, else lr · ½ (1 + cos(π (e − 2) / E)); one epoch: no warm-up."""
     config = ClientConfig(local_epochs=4, lr=0.002, schedule="cosine_epochs")
     found = [learning_rate(config, TRAIN, step, 12) for step in range(12)]
     wanted = [1e-5, 0.002, 0.002 * (1 + math.cos(math.pi / 4)) / 2, 0.001]

@@ -2,7 +2,7 @@
 
 Only tensors that the base and every model have in one shape are merged, the others are the first model's. ATAF merges
 the language model alone where a checkpoint has one by that name: the other parts (vision tower, projector) need not be
-shared and are the first model's (METHODS §6).
+shared and are the first model's (docs/methods.md#ataf).
 """
 
 import json

@@ -1,4 +1,4 @@
-"""ATAF: a task vector turned and scaled towards another, then both fused (the method's notes; METHODS §6).
+"""ATAF: a task vector turned and scaled towards another, then both fused (the method's notes; docs/methods.md#ataf).
 
 Per weight matrix, with τ = W − W_C (d_out, d_in): M = τ_Bᵀ τ_A = U Σ Vᵀ, P = U_r V_rᵀ with r the numerical rank of M
 (orthogonal Procrustes, on the input side; a partial isometry where M is singular, because any completion of it would be
@@ -17,7 +17,7 @@ from train.lowrank import Factors
 from train.merging.adapter import Adapter, together
 
 NULL: Final = 1e-12
-"""Singular values and column norms at most this fraction of the largest are zero (METHODS §6)."""
+"""Singular values and column norms at most this fraction of the largest are zero (docs/methods.md#ataf)."""
 
 
 def ataf(a: Adapter, b: Adapter, alpha: float) -> dict[str, Factors]:

@@ -1,4 +1,4 @@
-"""ATAF's α without labels: the candidate whose predictions stay closest to those of both models (METHODS §6).
+"""ATAF's α without labels: the candidate whose predictions stay closest to those of both models (docs/methods.md#ataf).
 
 S(α) = mean over inputs of JSD(A, merged(α)) + JSD(B, merged(α)), natural logarithm, so each term is at most ln 2.
 Letters: n inputs (of a language model: answer positions), C classes or tokens.

@@ -10,7 +10,7 @@ from train.merging.adapter import Adapter, Recompressed, of_one_rank, together
 
 
 def factor_mean(adapters: Sequence[Adapter]) -> dict[str, Factors]:
-    """FedAvg of the factors, (B̄, Ā): not the mean of the products (METHODS §2). Ranks must be equal."""
+    """FedAvg of the factors, (B̄, Ā), of equal ranks: not the mean of the products (docs/methods.md#low-rank-tools)."""
     mean: dict[str, Factors] = {}
     for module, factors in of_one_rank(adapters):
         bs, as_ = zip(*factors, strict=True)

@@ -1,4 +1,4 @@
-"""Adapters with their lowest entries masked by a saliency, and the two saliencies that need no data (METHODS §5)."""
+"""Adapters with their lowest entries masked by a saliency (docs/methods.md#sap), and the two that need no data."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal, TypeVar

@@ -1,5 +1,5 @@
-"""SAP, semantically anchored pruning (the method's notes; METHODS §5): of every client's one-shot LoRA only the entries
-stay to which an alignment loss on a few public anchors is sensitive, then the exact mean is taken, p_k = 1/K.
+"""SAP, semantically anchored pruning (the method's notes; docs/methods.md#sap): of every client's one-shot LoRA only
+the entries stay to which an alignment loss on a few public anchors is sensitive; then the exact mean, p_k = 1/K.
 
 S = |θ · ∂L/∂θ| elementwise, the first-order change of L if θ were zero; θ is a LoRA's factors (space ``factors``) or
 its product ΔW = BA (space ``delta``). ΔW_global = (1/K) Σ scale(M_k ⊙ θ_k).
@@ -17,7 +17,7 @@ from train.merging.pruning import Rescale, prune, pruned_deltas
 from train.merging.selection import Scope
 
 RATIO = 0.95
-"""ρ, the share that is masked (METHODS §5)."""
+"""ρ, the share that is masked (docs/methods.md#sap)."""
 
 
 def saliency(adapter: Adapter, gradients: Adapter) -> dict[str, Factors]:

@@ -1,5 +1,5 @@
-"""Adaptive text-adapter aggregation (Pilot, AAAI 2025; METHODS §3): for every client a mean of its own LoRA and the
-nearest ones."""
+"""Adaptive text-adapter aggregation (Pilot, AAAI 2025; docs/methods.md#ata): for every client a mean of its own LoRA
+and the nearest ones."""
 
 from collections.abc import Sequence
 

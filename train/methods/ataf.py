@@ -1,6 +1,6 @@
-"""ATAF between two clients: one exchange, then one task vector turned towards the other and both fused (METHODS §6).
+"""ATAF between two clients: one exchange, then one task vector turned towards the other and both fused.
 
-A is the first in client order; its coordinates are kept.
+A is the first in client order; its coordinates are kept (docs/methods.md#ataf).
 """
 
 from collections.abc import Sequence

@@ -2,7 +2,7 @@
 
 Uploaded is a client's prompt alone. The server averages the prompts and keeps the last one of every client that took
 part; a client is sent the average, from which it trains on, and the prompts of others nearest to its own last one. The
-first time a client takes part it trains a prompt alone. METHODS §1.
+first time a client takes part it trains a prompt alone. docs/methods.md#pfedmoap.
 
 With ``experts: 0`` a client has the gate over its own prompt alone, from its first turn on, and nothing is sent either
 way: the control that tells what the gate itself is worth. Attention over one expert is 1, so that the gate is a linear

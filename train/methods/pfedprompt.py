@@ -1,7 +1,8 @@
 """pFedPrompt (Guo et al., WWW 2023): PromptFL's prompt for all, and for each client a memory of its training images.
 
-Scores are τ x·t_c + a · exp(−β (1 − x F_trainᵀ)) Y_train (METHODS §1); the memory is never uploaded. It is published,
-for the serving host to use, only for clients that opted in; the others publish and are compared by the global prompt.
+Scores are τ x·t_c + a · exp(−β (1 − x F_trainᵀ)) Y_train (docs/methods.md#pfedprompt); the memory is never uploaded.
+It is published, for the serving host to use, only for clients that opted in; the others publish and are compared by the
+global prompt.
 """
 
 from collections.abc import Sequence

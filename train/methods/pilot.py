@@ -1,4 +1,4 @@
-"""Pilot (Xiong et al., AAAI 2025): federated instruction tuning of clients with different tasks. METHODS §3.
+"""Pilot (Xiong et al., AAAI 2025): federated instruction tuning of clients with different tasks. docs/methods.md#pilot.
 
 Stage 1, in a client's first exchange, trains its task adapter ψ_t, client adapter ψ_s and LoRA. Stage 2, in every
 later one, trains ψ_t, a cross-task adapter ψ_c beside each other task's received, frozen ψ_t, a router over them, and

@@ -1,4 +1,4 @@
-"""Pilot's auxiliary losses (Xiong et al., AAAI 2025; METHODS §3): pure functions of one batch, each a scalar.
+"""Pilot's auxiliary losses (Xiong et al., AAAI 2025; docs/methods.md#pilot): functions of one batch, each a scalar.
 
 Letters: B images, N visual tokens, C width of the language model, T experts.
 """

@@ -1,4 +1,4 @@
-"""What Pilot's server keeps: groups of tensors, each the mean of what clients sent of it (METHODS §3).
+"""What Pilot's server keeps: groups of tensors, each the mean of what clients sent of it (docs/methods.md#pilot).
 
 ``task/<t>/…``: task adapters, the base's projector until a client of that task trained; ``mean/…``: the LoRA for
 clients that have none of their own; ``lora/<client>/…``: the LoRA that a client is sent. Beside each group that is a

@@ -1,4 +1,4 @@
-"""SAP, semantically anchored pruning: one-shot federated domain generalisation (the method's notes; METHODS §5).
+"""SAP, semantically anchored pruning: one-shot federated domain generalisation (its notes; docs/methods.md#sap).
 
 The server asks of every entry of every client's LoRA how much a loss on a few public anchors depends on it, keeps the
 share 1 − ρ on which it depends most, and takes the exact mean of what is left, p_k = 1/K.

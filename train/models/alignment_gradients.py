@@ -1,5 +1,5 @@
 """SAP's gradients on CLIP: how the alignment of public anchors with their captions changes with an adapter's entries
-(METHODS §5).
+(docs/methods.md#sap).
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ def alignment_gradients(
     anchors: Sequence[Example],
     space: Literal["factors", "delta"],
 ) -> dict[str, Factors] | dict[str, Tensor]:
-    """Gradients of SAP's L_align over the anchors' images and captions (``answer``), METHODS §5.
+    """Gradients of SAP's L_align over the anchors' images and captions (``answer``), docs/methods.md#sap.
 
     By module, as ``read_adapter`` names them: of the factors (B, A) that it gives, or of each dense BA (d_out, d_in).
     """

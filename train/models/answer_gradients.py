@@ -1,4 +1,4 @@
-"""SAP's gradients on a LLaVA: how the answer loss on public anchors changes with an adapter's entries (METHODS §5)."""
+"""SAP's gradients on a LLaVA (docs/methods.md#sap): how the loss of public anchors' answers changes with an adapter."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

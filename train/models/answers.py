@@ -56,7 +56,7 @@ def answers(mllm: Mllm, anchors: Sequence[Example], adapter: Adapter | None = No
 
 
 def predictions(mllm: Mllm, anchors: Sequence[Example], a: Adapter, b: Adapter) -> Callable[[Adapter], Tensor]:
-    """``answer_logits`` of an adapter where a's own answers and b's are to come: unlabelled, as METHODS §6 asks."""
+    """``answer_logits`` of an adapter where a's own answers and b's are to come: unlabelled (docs/methods.md#ataf)."""
     return partial(answer_logits, mllm, (*answers(mllm, anchors, a), *answers(mllm, anchors, b)))
 
 

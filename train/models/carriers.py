@@ -72,7 +72,7 @@ class Carrier(Protocol):
         """A version that holds it."""
 
     def gradients(self, model: Any, tensors: Tensors, anchors: Sequence[Example], space: Space) -> Gradients:
-        """Of the anchors' loss (METHODS §5), by module: of the factors (B, A) with s in B, or of their product."""
+        """Of the anchors' loss (docs/methods.md#sap), by module: of factors (B, A) with s in B, or of their product."""
 
     def predictions(
         self, model: Any, anchors: Sequence[Example], a: Adapter, b: Adapter

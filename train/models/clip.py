@@ -28,7 +28,7 @@ from train.models.base import Outputs
 from train.models.feature_cache import MIB, FeatureCache
 from train.tensors import Tensors
 
-SUFFIX_TEMPLATE = "{class}."  # METHODS §1: [SOS][v_1 … v_M][class name][.][EOS]
+SUFFIX_TEMPLATE = "{class}."  # docs/methods.md#coop: [SOS][v_1 … v_M][class name][.][EOS]
 
 
 class Labelled(Protocol):

@@ -30,7 +30,7 @@ def tensors(
 
 
 def dense(held: dict[str, Tensor], features: Tensor) -> Tensor:
-    """METHODS §3, token by token and adapter by adapter: x = Σ_i P_i h_i + ψ_s(H)."""
+    """docs/methods.md#pilot, token by token and adapter by adapter: x = Σ_i P_i h_i + ψ_s(H)."""
     held, features = {name: tensor.double() for name, tensor in held.items()}, features.double()
 
     def adapter(name: str, token: Tensor) -> Tensor:

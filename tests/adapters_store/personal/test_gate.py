@@ -1,4 +1,4 @@
-"""The gate against METHODS §1's formulas, written out once more in float64 NumPy."""
+"""The gate against the formulas of docs/methods.md#pfedmoap, written out once more in float64 NumPy."""
 
 import numpy as np
 import pytest

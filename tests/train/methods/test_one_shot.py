@@ -56,7 +56,7 @@ def test_clients_talk_once_and_keep_what_they_trained(name: str, resident: Any, 
 
 @pytest.mark.parametrize("scope", ["global", "tensor"])
 def test_sap_is_what_its_definition_says(scope: str, clip: Any, tmp_path: Path) -> None:
-    """Every step of METHODS §5 over again, in numpy."""
+    """Every step of docs/methods.md#sap over again, in numpy."""
     settings = config("sap", method={"ratio": 0.7, "scope": scope})
     loop, _ = federation(settings, clip, tmp_path)
     method: Any = loop.method
