@@ -39,7 +39,7 @@ def _run(words: list[str]) -> int:
 
     from adapters_store.base import clip_weights
     from serve.app import create_app
-    from serve.connections import MAX_HEADER_BYTES, Pace, protocol_of
+    from serve.http.connections import MAX_HEADER_BYTES, Pace, protocol_of
 
     if settings.clip is not None and not Path(settings.clip).is_dir():
         clip_weights(settings.clip, settings.clip_pretrained)  # an unknown name or tag ends here, with a sentence
@@ -63,7 +63,7 @@ def _run(words: list[str]) -> int:
 
 
 def _keys(words: list[str]) -> int:
-    from serve.auth import Keys
+    from serve.http.auth import Keys
 
     asked = _keys_parser().parse_args(words)
     keys = Keys(getattr(asked, "store", default_store()))

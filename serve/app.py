@@ -10,21 +10,21 @@ from fastapi import Depends, FastAPI, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from adapters_store.manifest import Family
-from serve.auth import Access
-from serve.body_limit import BodyLimit
-from serve.chat import Question
-from serve.classified import Classified
-from serve.clients import describe
-from serve.disconnects import Disconnects
+from serve.chat.conversation import Question
+from serve.classify.classified import Classified
 from serve.errors import GatewayError, not_opened
 from serve.gateway import Gateway
-from serve.images import Sent
+from serve.http.auth import Access
+from serve.http.body_limit import BodyLimit
+from serve.http.disconnects import Disconnects
+from serve.http.reading import read_classification, read_json
+from serve.http.refusals import install_handlers
 from serve.metrics import Observed
-from serve.reading import read_classification, read_json
-from serve.refusals import install_handlers
+from serve.pictures.images import Sent
 from serve.schemas import ChatRequest, ClassifyRequest, LoginRequest
 from serve.settings import Settings
-from serve.subjects import Subject
+from serve.versions.describe import describe
+from serve.versions.subjects import Subject
 
 
 def create_app(settings: Settings) -> FastAPI:

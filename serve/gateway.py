@@ -12,24 +12,24 @@ import torch
 from adapters_store.base import base_id, export_base
 from adapters_store.manifest import Family
 from adapters_store.store import Store, StoreError
-from serve.adapters import Adapters
-from serve.admission import Admission
-from serve.auth import Access, Keys
-from serve.chat import Chat
-from serve.classify import Classifier
-from serve.copies import Copies
-from serve.decoding import Decoder
-from serve.engine import Engine
-from serve.engine_host import EngineHost
+from serve.chat.conversation import Chat
+from serve.chat.host import EngineHost
+from serve.chat.soft_tokens import SoftTokens
+from serve.chat.templates import Prompts
+from serve.classify.classifier import Classifier
+from serve.engine.private_folder import PrivateFolder
+from serve.engine.process import Engine
+from serve.engine.zero_adapter import write_zero_adapter
 from serve.errors import GatewayError, invalid, not_opened
+from serve.http.admission import Admission
+from serve.http.auth import Access, Keys
 from serve.metrics import Metrics
-from serve.private import PrivateFolder
-from serve.residents import Host, Resident
+from serve.pictures.decoding import Decoder
 from serve.settings import Settings
-from serve.soft_tokens import SoftTokens
-from serve.subjects import Subject, of_base
-from serve.templates import Prompts
-from serve.zero_adapter import write_zero_adapter
+from serve.versions.copies import Copies
+from serve.versions.follow import Adapters
+from serve.versions.loaded import Host, Resident
+from serve.versions.subjects import Subject, of_base
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,5 @@
-"""Who may import whom: train → adapters_store ← serve; ui speaks HTTP and imports none of them."""
+"""Who may import whom: train → adapters_store ← serve; ui speaks HTTP and imports none of them. Inside serve/ no import
+runs upward between rooms."""
 
 import ast
 from pathlib import Path
@@ -14,15 +15,50 @@ ALLOWED = {
 }
 
 
-def imported(path: Path) -> set[str]:
-    """Top-level names of the project's packages that a file imports, wherever in the file."""
+ROOMS = {
+    "serve": (
+        {"errors", "settings", "schemas", "metrics"},
+        {"http"},
+        {"pictures"},
+        {"versions"},
+        {"engine"},
+        {"chat", "classify"},
+        {"gateway"},
+        {"app"},
+        {"__main__"},
+    ),
+}
+"""The rooms of a package, folders and files beside them, from the ground up. Those of one floor do not import each
+other, but for the ground floor's."""
+
+
+def modules(path: Path) -> set[str]:
+    """Dotted names of the project's modules that a file imports, wherever in the file."""
     names = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            names |= {alias.name.split(".")[0] for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            names.add(node.module.split(".")[0])
-    return names & ALLOWED.keys()
+            names.add(node.module)
+    return {name for name in names if name.split(".")[0] in ALLOWED}
+
+
+def imported(path: Path) -> set[str]:
+    """Top-level names of the project's packages that a file imports."""
+    return {name.split(".")[0] for name in modules(path)}
+
+
+def room_of(path: Path) -> str:
+    """The folder or file in its package that a file is."""
+    return path.relative_to(ROOT).with_suffix("").parts[1]
+
+
+def upward(package: str, path: Path) -> set[str]:
+    """What a file imports of its package from the same floor in another room, or from above."""
+    floor = {room: level for level, rooms in enumerate(ROOMS[package]) for room in rooms}
+    own = room_of(path)
+    others = {name.split(".")[1] for name in modules(path) if name.startswith(f"{package}.")} - {own}
+    return {room for room in others if floor[room] >= floor[own] > 0 or floor[room] > floor[own]}
 
 
 @pytest.mark.parametrize("package", ALLOWED)
@@ -31,6 +67,15 @@ def test_packages_import_only_what_they_may(package: str) -> None:
     assert files
     wrong = {str(path.relative_to(ROOT)): imported(path) - ALLOWED[package] for path in files}
     assert {path: names for path, names in wrong.items() if names} == {}
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_no_import_runs_upward_between_rooms(package: str) -> None:
+    files = [path for path in sorted((ROOT / package).rglob("*.py")) if path.parent.name != "site"]
+    files.remove(ROOT / package / "__init__.py")
+    assert {room_of(path) for path in files} == set().union(*ROOMS[package])
+    wrong = {str(path.relative_to(ROOT)): upward(package, path) for path in files}
+    assert {path: rooms for path, rooms in wrong.items() if rooms} == {}
 
 
 def test_the_loop_names_no_method() -> None:

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from adapters_store.personal.connector import mixture, read_connector
 from bench.connector_study.versions import connector_tensors, widths
-from serve.connector_batch import FrozenByDigest, Served, connect, served
-from serve.vision import Vision
+from serve.chat.connector_batch import FrozenByDigest, Served, connect, served
+from serve.chat.vision import Vision
 
 CLIENTS: Final = 8
 BATCHES: Final = (8, 16, 32)

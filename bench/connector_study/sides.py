@@ -25,15 +25,15 @@ from adapters_store.base import export_base
 from adapters_store.paths import PROJECT_ROOT
 from adapters_store.personal.connector import CONNECTOR, read_connector
 from adapters_store.store import Store
-from serve.auth import Keys
-from serve.engine import Engine
-from serve.private import PrivateFolder
+from serve.chat.soft_tokens import engine_payload
+from serve.chat.templates import Prompts
+from serve.chat.vision import Vision
+from serve.engine.private_folder import PrivateFolder
+from serve.engine.process import Engine
+from serve.http.auth import Keys
 from serve.schemas import Message
 from serve.settings import Settings
-from serve.soft_tokens import engine_payload
-from serve.subjects import of_base
-from serve.templates import Prompts
-from serve.vision import Vision
+from serve.versions.subjects import of_base
 
 QUESTION: Final = "Describe the image."
 EXPORTS: Final = ".exports"  # in the store's folder, which ends with the study

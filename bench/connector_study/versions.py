@@ -16,7 +16,7 @@ from adapters_store.lora_fit import linear_shapes
 from adapters_store.manifest import BaseRef, Manifest
 from adapters_store.personal.connector import CLIENT, CONNECTOR, PARTS, ROUTER
 from adapters_store.store import Store
-from serve.subjects import of_base
+from serve.versions.subjects import of_base
 
 TARGETS: Final = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
 RANK: Final = 8

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load, save_file
 
 from adapters_store.lora_fit import check_fit, linear_shapes
-from serve.zero_adapter import write_zero_adapter
+from serve.engine.zero_adapter import write_zero_adapter
 from tests.serve.artefacts import LLAVA, lora_files
 from tests.serve.artefacts import linear_shapes as named_by_peft
 

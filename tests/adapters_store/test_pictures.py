@@ -12,7 +12,7 @@ from PIL import Image, ImageCms
 from adapters_store.manifest import ImageTransform
 from adapters_store.pictures import WIDE_GREYS, UnfaithfulError, seen
 from serve.errors import GatewayError
-from serve.images import decode_image
+from serve.pictures.images import decode_image
 from serve.settings import Settings
 from tests.serve.live import noise
 from train.data.examples import read_image

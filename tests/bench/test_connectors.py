@@ -13,7 +13,7 @@ from adapters_store.personal.connector import read_connector
 from adapters_store.store import Store
 from bench.connector_study import batches, load, versions
 from bench.connectors import BASE, main, markdown
-from serve.connector_batch import FrozenByDigest, served
+from serve.chat.connector_batch import FrozenByDigest, served
 from tests.floats import check_close
 from tests.serve.artefacts import CONNECTOR_TERMS
 

@@ -13,8 +13,8 @@ from transformers import AutoTokenizer
 
 from adapters_store.base import base_id
 from adapters_store.store import Store
-from serve.engine_probe import Probe
-from serve.subjects import of_base
+from serve.engine.probe import Probe
+from serve.versions.subjects import of_base
 from tests.hostile.bystanders import QUESTION, asked, bystanders
 from tests.hostile.overflow import modules, overflowing
 from tests.serve.artefacts import LLAVA, lora_manifest, publish_lora

@@ -133,17 +133,19 @@ MUTANTS: Final = (
     Mutant("train/lowrank.py", "root[:, None] * vh[:rank]", "vh[:rank]", "tests/train/test_lowrank.py"),
     # what is told, and kept apart
     Mutant("train/publish.py", "trust=method.trust,\n", "\n", "tests/train/test_publish.py"),
-    Mutant("serve/chat.py", '"cache_salt": owner,', '"cache_salt": "",', "tests/serve/test_cache_salt.py"),
     Mutant(
-        "serve/residents.py",
-        "key=lambda r: r.used_at, reverse=True",
-        "key=lambda r: r.used_at",
-        "tests/serve/test_adapters.py",
+        "serve/chat/conversation.py", '"cache_salt": owner,', '"cache_salt": "",', "tests/serve/chat/test_cache_salt.py"
     ),
     Mutant(
-        "serve/residents.py",
+        "serve/versions/loaded.py",
+        "key=lambda r: r.used_at, reverse=True",
+        "key=lambda r: r.used_at",
+        "tests/serve/versions/test_adapters.py",
+    ),
+    Mutant(
+        "serve/versions/loaded.py",
         "(self._keeps(r.subject.name), r.used_at)",
         "(self._keeps(r.subject.name), -r.used_at)",
-        "tests/serve/test_adapters.py",
+        "tests/serve/versions/test_adapters.py",
     ),
 )

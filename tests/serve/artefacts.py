@@ -16,7 +16,7 @@ from adapters_store.paths import PROJECT_ROOT
 from adapters_store.personal.connector import CONNECTOR, PARTS, ROUTER
 from adapters_store.personal.gate import initial_gate
 from adapters_store.store import Store
-from serve.subjects import Subject, of_artefact, of_base
+from serve.versions.subjects import Subject, of_artefact, of_base
 
 LLAVA = PROJECT_ROOT / "bases/tiny/llava"
 CLIP = PROJECT_ROOT / "bases/tiny/clip"

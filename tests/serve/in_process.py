@@ -11,7 +11,7 @@ import torch
 
 from adapters_store.store import Store
 from serve.app import create_app
-from serve.auth import Keys
+from serve.http.auth import Keys
 from serve.settings import Settings
 from tests.serve.artefacts import CLIP
 from tests.serve.live import data_url

@@ -22,7 +22,7 @@ from PIL import Image
 
 from adapters_store.paths import PROJECT_ROOT
 from adapters_store.store import Store
-from serve.auth import Keys
+from serve.http.auth import Keys
 
 START_TIMEOUT_S = 180.0  # two busy cores; alone it takes about twenty-five seconds
 

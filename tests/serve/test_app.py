@@ -19,7 +19,7 @@ from adapters_store.personal.images import to_pixels
 from adapters_store.personal.prompt import PromptedText
 from adapters_store.store import Store
 from serve.app import create_app
-from serve.auth import Keys
+from serve.http.auth import Keys
 from serve.settings import Settings
 from tests.floats import check_probabilities
 from tests.serve.artefacts import CLASSES, CLIP, PROMPT_VECTORS, publish_lora, publish_prompt

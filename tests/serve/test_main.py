@@ -8,7 +8,7 @@ import pytest
 
 from adapters_store.paths import PROJECT_ROOT
 from serve.__main__ import main
-from serve.auth import Keys
+from serve.http.auth import Keys
 
 
 def test_keys_are_added_listed_and_removed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

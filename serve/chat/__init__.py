@@ -1,0 +1,1 @@
+"""A conversation with a client's version: template, soft tokens, the engine, the answer."""

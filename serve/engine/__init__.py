@@ -1,0 +1,1 @@
+"""The vLLM process: how it is started, asked, watched, tried and ended."""

@@ -1,0 +1,1 @@
+"""Pictures of requests: checked, decoded in turn, computed together."""

@@ -1,0 +1,1 @@
+"""Which version of a client answers: followed in the store, verified, copied, loaded, given up."""
