@@ -30,8 +30,8 @@ from safetensors.torch import save_file  # noqa: E402
 
 from bench.prompt_study.machine import MIB, default_threads, machine, peak_memory_mib  # noqa: E402
 from bench.results_folder import add_out, results_folder  # noqa: E402
-from train.merge_command.options import MergeOptions  # noqa: E402
-from train.merge_command.run import merge  # noqa: E402
+from train.merge.options import MergeOptions  # noqa: E402
+from train.merge.run import merge  # noqa: E402
 from train.merging.ataf import fused  # noqa: E402
 
 WIDTH, HIDDEN, LAYERS, RANK = 4096, 11008, 32, 16

@@ -18,7 +18,6 @@ from tests.floats import check_probabilities
 from tests.serve.live import LiveGateway, data_url, running_gateway
 from tests.serve.parity import Question, check_parity, check_parity_together
 from tests.train.small import config, yaml_file
-from train.config import RunConfig
 from train.data import ClientData, build
 from train.data.score import read_box
 from train.fed import main
@@ -26,6 +25,7 @@ from train.methods import build_method
 from train.methods.base import ClientInfo
 from train.models.clip import ResidentClip
 from train.models.resident import load_resident
+from train.run.config import RunConfig
 
 MANY = 1000  # classes: all that a version has
 
@@ -82,7 +82,7 @@ def check_boxes(gateway: LiveGateway, store: Store, settings: RunConfig, member:
     assert live is not None
     folder = store.artefact(member.id, live.version).path
     method = build_method(settings.method)
-    model = load_resident(settings, "mllm")
+    model = load_resident(settings.base, "mllm")
     state = method.restore({path.name: path.read_bytes() for path in folder.iterdir()})
     drawn = method.build(model, ClientInfo.of(member), state, None).answer(member.test)
     boxes = [read_box(answer) for answer in drawn]

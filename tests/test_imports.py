@@ -16,6 +16,19 @@ ALLOWED = {
 
 
 ROOMS = {
+    "train": (
+        {"errors", "section", "sections", "tensors", "lowrank"},
+        {"data"},
+        {"merging"},
+        {"models"},
+        {"methods"},
+        {"privacy"},
+        {"federation"},
+        {"merge", "pretraining"},
+        {"publish"},
+        {"run"},
+        {"fed", "pretrain", "data command"},
+    ),
     "serve": (
         {"errors", "settings", "schemas", "metrics"},
         {"http"},
@@ -49,8 +62,9 @@ def imported(path: Path) -> set[str]:
 
 
 def room_of(path: Path) -> str:
-    """The folder or file in its package that a file is."""
-    return path.relative_to(ROOT).with_suffix("").parts[1]
+    """The folder in its package that a file is in, or the file itself; a folder's command may be above it."""
+    room = path.relative_to(ROOT).with_suffix("").parts[1]
+    return "data command" if (room, path.name) == ("data", "__main__.py") else room
 
 
 def upward(package: str, path: Path) -> set[str]:
@@ -82,7 +96,7 @@ def test_the_loop_names_no_method() -> None:
     """A new method must not need a change in rounds.py: it may import the contract, never a method or the table."""
     imports = [
         node.module or ""
-        for node in ast.walk(ast.parse((ROOT / "train" / "rounds.py").read_text()))
+        for node in ast.walk(ast.parse((ROOT / "train" / "federation" / "rounds.py").read_text()))
         if isinstance(node, ast.ImportFrom)
     ]
     assert [m for m in imports if m.startswith("train.methods")] == ["train.methods.base"]

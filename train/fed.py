@@ -28,13 +28,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(arguments: Sequence[str]) -> int:
-    from train.command_line import parse  # takes seconds, in which one may change one's mind
+    from train.run.command_line import parse  # takes seconds, in which one may change one's mind
 
     try:
         config, options = parse(arguments)
         for note in options.notes:
             _say(note)
-        from train.run import start  # what loads torch comes after the arguments are known to be good
+        from train.run.start import start  # what loads torch comes after the arguments are known to be good
 
         start(config, options)
     except ConfigError as error:

@@ -13,14 +13,14 @@ import numpy as np
 from safetensors.torch import load_file, save_file
 
 from adapters_store.paths import PROJECT_ROOT
-from train.client import Site
-from train.config import RunConfig
 from train.data import ClientData, Example, build
+from train.federation.client import Site
 from train.merging.adapter import Adapter, read_adapter
 from train.methods import build_method
 from train.methods.base import ClientInfo, Turn
 from train.models.clip import ResidentClip
 from train.models.resident import load_resident
+from train.run.config import RunConfig
 from train.tensors import Tensors
 
 STYLES: Final = ("sketch", "cartoon", "paint", "pixel", "stipple", "hatch", "night", "inverted")
@@ -72,7 +72,7 @@ def config(training: Training) -> RunConfig:
 @cache
 def resident() -> ResidentClip:
     """The base, once a process."""
-    model = load_resident(config(Training(0, 1e-3)), "clip")
+    model = load_resident(config(Training(0, 1e-3)).base, "clip")
     assert isinstance(model, ResidentClip)
     return model
 

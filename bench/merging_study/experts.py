@@ -9,10 +9,9 @@ from safetensors.torch import load_file, save_file
 
 from adapters_store.paths import PROJECT_ROOT
 from bench.merging_study.summary import over_seeds
-from train.client import Site
-from train.config import RunConfig
 from train.data import ClientData, build
-from train.evaluate import evaluate
+from train.federation.client import Site
+from train.federation.evaluate import evaluate
 from train.merging.adapter import Adapter, read_adapter, write_adapter
 from train.merging.ataf import ataf
 from train.merging.ataf_alpha import CANDIDATES, choose_alpha
@@ -22,6 +21,7 @@ from train.methods import build_method
 from train.methods.base import ClientInfo, Turn
 from train.models.lora import LoraOptions, LoraPersonal
 from train.models.resident import load_resident
+from train.run.config import RunConfig
 from train.tensors import Tensors
 
 TASKS: Final = {"caption": "sketch", "ground": "paint"}
@@ -61,7 +61,7 @@ def play(seed: int, kept: Path) -> dict[str, Any]:
     values = config(seed)
     clients = {client.train[0].task: client for client in build(values.data, seed)}
     method: Any = build_method(values.method)
-    model: Any = load_resident(values, "mllm")
+    model: Any = load_resident(values.base, "mllm")
     adapters = [
         read_adapter(_upload(seed, task, clients[task], model, kept), method.options.lora.scale) for task in TASKS
     ]

@@ -9,13 +9,13 @@ from typing import Any, Final
 import torch
 
 from bench.privacy_study.federations import Job, run_values
-from train.client import Site
-from train.config import RunConfig
 from train.data import build
+from train.federation.client import Site
 from train.methods import build_method
 from train.methods.base import ClientInfo, Turn
 from train.models.resident import load_resident
-from train.privacy import Mechanism
+from train.privacy.dp_sgd import Mechanism
+from train.run.config import RunConfig
 
 BATCHES: Final = (16, 32, 64)
 STEPS: Final = 10
@@ -42,7 +42,7 @@ def measure(repetitions: int) -> list[dict[str, Any]]:
 
 def _site(config: RunConfig) -> tuple[Site, dict[str, torch.Tensor]]:
     """The first client, and a state in which pFedMoAP's gate is on."""
-    model, method = load_resident(config, "clip"), build_method(config.method)
+    model, method = load_resident(config.base, "clip"), build_method(config.method)
     data = build(config.data, config.seed)[0]
     info = ClientInfo.of(data)
     state = {**method.enrol(model, info, 0), **method.initial(model, [info], 0)}

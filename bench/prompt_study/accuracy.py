@@ -13,11 +13,11 @@ import torch
 
 from bench.prompt_study.loop import load, rounds
 from bench.prompt_study.settings import SETTINGS, Values, run_config
-from train.config import RunConfig
 from train.data import ClientData, build
-from train.log import read_metrics
+from train.federation.log import read_metrics
 from train.methods import build_method
 from train.models.clip import ResidentClip
+from train.run.config import RunConfig
 
 MEASURED: Final = ("zero_shot", "personal")
 

@@ -12,25 +12,25 @@ from accelerate import Accelerator
 from rich.console import Console
 from torch import Tensor
 
-from train.backends.base import Reply
-from train.backends.local import LocalBackend
-from train.checkpoint import Checkpoint, Checkpoints
-from train.client import Site
-from train.config import RunConfig
 from train.data import ClientData
-from train.log import RunLog
+from train.federation.backend import Reply
+from train.federation.checkpoint import Checkpoint, Checkpoints
+from train.federation.client import Site
+from train.federation.local_backend import LocalBackend
+from train.federation.log import RunLog
+from train.federation.rounds import Federation
 from train.methods.base import ClientInfo, Method, Turn
 from train.methods.pfedmoap import PFedMoAP
 from train.models.base import Outputs, Personal
 from train.models.clip import ResidentClip
 from train.models.resident import load_resident
-from train.rounds import Federation
+from train.run.config import RunConfig
 from train.tensors import Tensors
 
 
 def load(config: RunConfig) -> ResidentClip:
     """The base that this configuration names."""
-    resident = load_resident(config, "clip")
+    resident = load_resident(config.base, "clip")
     assert isinstance(resident, ResidentClip)
     return resident
 

@@ -13,7 +13,7 @@ from bench.prompt_study.loop import Clock, Rounds, WatchedPFedMoAP, load, rounds
 from bench.prompt_study.machine import MIB, peak_memory_mib
 from bench.prompt_study.settings import run_config
 from train.data import build
-from train.log import read_metrics
+from train.federation.log import read_metrics
 
 DATA: Final[dict[str, Any]] = {"few_shot": 2, "val_per_client": 1, "test_per_client": 1}
 """Ten classes of one colour a client, two images a class: eight lists of classes among all clients."""

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import yaml
 
-from train.config import RunConfig
 from train.methods.promptfl import PromptFamilyOptions
+from train.run.config import RunConfig
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 Values = dict[str, Any]

@@ -10,8 +10,8 @@ import torch
 
 from bench.prompt_study.loop import load
 from bench.prompt_study.settings import run_config
-from train.config import RunConfig
 from train.models.clip import ResidentClip
+from train.run.config import RunConfig
 
 DATA: Final[dict[str, Any]] = {
     "clients": 4,

@@ -15,10 +15,10 @@ from adapters_store.personal.tensor_cache import TensorCache
 from bench.prompt_study.loop import WatchedPFedMoAP, rounds, threads
 from bench.prompt_study.reference import ReferencePFedMoAP
 from bench.prompt_study.settings import prompt_length
-from train.config import RunConfig
 from train.data import ClientData
 from train.models.clip import ResidentClip
 from train.models.feature_cache import MIB
+from train.run.config import RunConfig
 
 Tick = Callable[[str], None]
 PATHS: Final = ("fast", "plain", "reference")

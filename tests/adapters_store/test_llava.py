@@ -24,9 +24,9 @@ from adapters_store.paths import PROJECT_ROOT
 from adapters_store.personal.clip import load_clip
 from serve.settings import Settings
 from tests.serve.artefacts import CLIP, LLAVA
-from train.command_line import parse
 from train.models.mllm import Mllm
 from train.models.resident import load_resident
+from train.run.command_line import parse
 
 NAME = "llava-hf/llava-1.5-7b-hf"
 TINY: dict[str, Any] = {
@@ -64,7 +64,7 @@ def test_a_name_is_its_snapshot_in_the_cache(cache: Path) -> None:
 def test_pilots_configuration_loads_as_it_is_written(cache: Path) -> None:
     config, _ = parse(["--config", str(PROJECT_ROOT / "train/configs/paper/pilot_llava15_7b.yaml")])
     assert config.base.path == NAME
-    model = load_resident(config, "mllm")
+    model = load_resident(config.base, "mllm")
     assert isinstance(model, Mllm)
     assert (model.base.id, model.base.name) == (base_id(LLAVA, "nf4"), NAME)
 

@@ -12,8 +12,8 @@ from transformers import AutoProcessor, PreTrainedTokenizerFast
 
 from tests.floats import CLIP_IMAGE, CLIP_TEXT, SOFT_TOKENS, check_close
 from train.data.federation import Example
-from train.data.questions import TEXT_TURNS
-from train.data.vocabulary import COLOURS, HELD_OUT_STYLES, PUBLIC_STYLES, SHAPES
+from train.data.world.questions import TEXT_TURNS
+from train.data.world.vocabulary import COLOURS, HELD_OUT_STYLES, PUBLIC_STYLES, SHAPES
 from train.pretraining.card import FLOORS, HELD_OUT_CEILING, NF4_CEILING
 from train.pretraining.clip import encode
 from train.pretraining.evaluation import (

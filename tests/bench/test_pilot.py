@@ -6,7 +6,7 @@ import pytest
 
 from bench.pilot_study.runs import METHODS, Job, config, steps_of_an_exchange
 from bench.pilot_study.summary import WHERE, by_task, markdown, scores, summarise
-from train.config import RunConfig
+from train.run.config import RunConfig
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -13,9 +13,9 @@ from bench.prompt_study.reference import ReferenceHead, ReferencePFedMoAP, Repea
 from bench.prompt_study.speed import loss_difference, measure_rounds, text_path
 from tests.floats import BACK, CLIP_TEXT, check_close
 from tests.train.small import config
-from train.config import RunConfig
 from train.data import ClientData, build
 from train.models.clip import ResidentClip
+from train.run.config import RunConfig
 
 pytestmark = pytest.mark.numeric
 

@@ -18,8 +18,8 @@ ATA = "tests/train/methods/test_ata.py"
 MOAP = "tests/train/methods/test_pfedmoap.py"
 GATE = "tests/adapters_store/personal/test_gate.py"
 HEADS = "tests/adapters_store/personal/test_heads.py"
-CLIENT = "tests/train/test_client.py"
-OPTIMISE = "tests/train/test_optimise.py"
+CLIENT = "tests/train/federation/test_client.py"
+OPTIMISE = "tests/train/federation/test_optimise.py"
 ATAF = "tests/train/merging/test_ataf.py"
 ALPHA = "tests/train/merging/test_ataf_alpha.py"
 SAP = "tests/train/merging/test_sap.py"
@@ -61,8 +61,8 @@ MUTANTS: Final = (
     Mutant("adapters_store/personal/heads.py", "self.mixing * (images @ self.text.T)", "(images @ self.text.T)", HEADS),
     Mutant("adapters_store/personal/heads.py", "-self.sharpness * (1 - images", "-self.sharpness * (1 + images", HEADS),
     # local training
-    Mutant("train/client.py", "self.method.rate(name, scheduled)", "scheduled", CLIENT),
-    Mutant("train/optimise.py", "math.pi * (epoch - 1) / epochs", "math.pi * epoch / epochs", OPTIMISE),
+    Mutant("train/federation/client.py", "self.method.rate(name, scheduled)", "scheduled", CLIENT),
+    Mutant("train/federation/optimise.py", "math.pi * (epoch - 1) / epochs", "math.pi * epoch / epochs", OPTIMISE),
     Mutant(
         "train/models/lora.py",
         "parameter.shape[1] ** -0.5",
@@ -73,13 +73,13 @@ MUTANTS: Final = (
         "train/methods/averaging.py",
         "return [n / total for n in examples]",
         "return [1 / len(examples)] * len(examples)",
-        "tests/train/test_averaging.py",
+        "tests/train/methods/test_averaging.py",
     ),
     Mutant(
-        "train/privacy.py",
+        "train/privacy/dp_sgd.py",
         "dtype=torch.float64) < rate",
         "dtype=torch.float64) <= 2 * rate",
-        "tests/train/test_privacy.py",
+        "tests/train/privacy/test_privacy.py",
     ),
     Mutant(
         "adapters_store/personal/images.py",
@@ -105,9 +105,7 @@ MUTANTS: Final = (
         ALPHA,
     ),
     Mutant("train/merging/ataf_alpha.py", "return min(scores", "return max(scores", ALPHA),
-    Mutant(
-        "train/models/answers.py", "replace(anchor, answer=own)", "anchor", "tests/train/merge_command/test_resident.py"
-    ),
+    Mutant("train/models/answers.py", "replace(anchor, answer=own)", "anchor", "tests/train/merge/test_resident.py"),
     Mutant("train/merging/sap.py", "RATIO = 0.95", "RATIO = 0.5", SAP),
     Mutant("train/merging/sap.py", "gradient.to(torch.float64)).abs()", "gradient.to(torch.float64))", SAP),
     Mutant(
@@ -132,7 +130,7 @@ MUTANTS: Final = (
     Mutant("train/merging/anchored.py", "found = gain *", "found = 1.0 *", "tests/train/merging/test_anchored.py"),
     Mutant("train/lowrank.py", "root[:, None] * vh[:rank]", "vh[:rank]", "tests/train/test_lowrank.py"),
     # what is told, and kept apart
-    Mutant("train/publish.py", "trust=method.trust,\n", "\n", "tests/train/test_publish.py"),
+    Mutant("train/publish/versions.py", "trust=method.trust,\n", "\n", "tests/train/publish/test_publish.py"),
     Mutant(
         "serve/chat/conversation.py", '"cache_salt": owner,', '"cache_salt": "",', "tests/serve/chat/test_cache_salt.py"
     ),

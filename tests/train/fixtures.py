@@ -14,14 +14,14 @@ from train.models.resident import load_resident
 
 @pytest.fixture(scope="session")
 def clip() -> ResidentClip:
-    model = load_resident(config("promptfl"), "clip")
+    model = load_resident(config("promptfl").base, "clip")
     assert isinstance(model, ResidentClip)
     return model
 
 
 @pytest.fixture(scope="session")
 def mllm() -> Mllm:
-    model = load_resident(config("fedit"), "mllm")
+    model = load_resident(config("fedit").base, "mllm")
     assert isinstance(model, Mllm)
     return model
 

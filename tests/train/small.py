@@ -5,17 +5,17 @@ from typing import Any
 
 from accelerate import Accelerator
 
-from train.backends.local import LocalBackend
-from train.checkpoint import Checkpoints
-from train.client import Site
-from train.config import RunConfig
 from train.data import build
-from train.log import RunLog
+from train.federation.checkpoint import Checkpoints
+from train.federation.client import Site
+from train.federation.local_backend import LocalBackend
+from train.federation.log import RunLog
+from train.federation.rounds import Federation
 from train.methods import build_method
 from train.methods.base import ClientInfo, Method
 from train.models.base import ResidentModel
-from train.private_run import mechanism_of
-from train.rounds import Federation
+from train.run.config import RunConfig
+from train.run.private import mechanism_of
 
 CLIP: dict[str, Any] = {
     "method": {"name": "promptfl", "prompt": {"length": 4}},

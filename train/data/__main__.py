@@ -8,12 +8,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from train.command_line import checked, read_yaml
 from train.data.config import DataConfig
 from train.data.federation import build
 from train.data.readers.convert_cifar import convert_cifar
 from train.data.sheet import save_sheet
 from train.errors import ConfigError, in_words
+from train.run.command_line import checked, read_yaml
 
 
 class SheetError(Exception):

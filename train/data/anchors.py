@@ -16,16 +16,16 @@ import torch
 from pydantic import Field
 
 from adapters_store.paths import resolve
-from train.data.draw import generators, questions
+from train.data.clients.draw import generators, questions
 from train.data.examples import Example, read_image
 from train.data.fields import Task
-from train.data.questions import WORDINGS
 from train.data.readers.coco_captions import read_coco_captions
 from train.data.readers.pictures import SUFFIXES
-from train.data.render import render, to_bytes
-from train.data.scenes import single_objects
 from train.data.sources import Source
-from train.data.vocabulary import COLOURS, PROMPT_TEMPLATE, PUBLIC_STYLES, SHAPES, STYLES, object_name
+from train.data.world.questions import WORDINGS
+from train.data.world.render import render, to_bytes
+from train.data.world.scenes import single_objects
+from train.data.world.vocabulary import COLOURS, PROMPT_TEMPLATE, PUBLIC_STYLES, SHAPES, STYLES, object_name
 from train.section import Section
 
 ANCHORS: Final = int.from_bytes(b"anchors")

@@ -7,7 +7,7 @@ from typing import Final
 from train.data.fields import IMAGE_SETS, DataFields
 from train.data.readers import DOMAINS
 from train.data.tasks import misfits_of_tasks
-from train.data.vocabulary import COLOURS, DIGITS, SHAPES
+from train.data.world.vocabulary import COLOURS, DIGITS, SHAPES
 
 
 class DataConfig(DataFields):

@@ -7,17 +7,17 @@ import torch
 from numpy.typing import NDArray
 
 from adapters_store.paths import resolve
-from train.data.asked import build_asked
+from train.data.clients.asked import build_asked
+from train.data.clients.digits import build_digits
+from train.data.clients.draw import Key, generators, paint
+from train.data.clients.folder import build_folder
+from train.data.clients.image_sets import build_image_set
+from train.data.clients.instructions import build_instructions
+from train.data.clients.partition import client_ids, dirichlet_shares, pathological, take_turns
 from train.data.config import DataConfig
-from train.data.digits import build_digits
-from train.data.draw import Key, generators, paint
 from train.data.examples import SPLITS, ClientData, Example
-from train.data.folder import build_folder
-from train.data.image_sets import build_image_set
-from train.data.instructions import build_instructions
-from train.data.partition import client_ids, dirichlet_shares, pathological, take_turns
-from train.data.scenes import single_objects
-from train.data.vocabulary import COLOURS, SHAPES, object_name
+from train.data.world.scenes import single_objects
+from train.data.world.vocabulary import COLOURS, SHAPES, object_name
 
 
 def build(config: DataConfig, seed: int) -> list[ClientData]:

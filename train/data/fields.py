@@ -45,8 +45,8 @@ class DataFields(Section):
     )
     path: str | None = Field(
         None,
-        description="folder: one sub-folder a client, see train/data/folder.py, where the other fields do not count;"
-        " public data sets: the root folder, see train/data/readers",
+        description="folder: one sub-folder a client, see train/data/clients/folder.py, where the other fields do not"
+        " count; public data sets: the root folder, see train/data/readers",
     )
     shared: str | None = Field(
         None, description="folder: a folder of images that every client's lines may name besides those of its own"

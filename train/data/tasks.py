@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from train.data.fields import DataFields
-from train.data.vocabulary import HANDWRITING
+from train.data.world.vocabulary import HANDWRITING
 
 ONE_TASK = ("task", "task_style")
 """Partitions in which a client has one task."""

@@ -1,7 +1,8 @@
 """The contract of a federated method: what a client trains and uploads, what the server computes, what is published.
 
-A method is one small class; the loop (train/rounds.py) and the client (train/client.py) never name one. The defaults
-here are FedAvg (McMahan et al. 2017) on whatever ``initial`` returns; a method overrides only what its paper changes.
+A method is one small class; the loop (train/federation/rounds.py) and the client (client.py beside it) never name one.
+The defaults here are FedAvg (McMahan et al. 2017) on whatever ``initial`` returns; a method overrides only what its
+paper changes.
 """
 
 from collections.abc import Mapping, Sequence

@@ -7,16 +7,18 @@ import torch
 
 from adapters_store.llava import find_llava
 from adapters_store.paths import resolve
-from train.config import RunConfig
 from train.models.base import Personal, ResidentModel
 from train.models.clip import ResidentClip, ZeroShotClassifier
 from train.models.lora import LoraPersonal
 from train.models.mllm import Mllm
+from train.sections import BaseConfig
 
 
-def load_resident(config: RunConfig, family: str, device: torch.device | str = "cpu") -> Mllm | ResidentClip:
-    """The frozen base of this family, on the device. ValueError or FileNotFoundError where it is not understood."""
-    base = config.base
+def load_resident(
+    base: BaseConfig, family: str, device: torch.device | str = "cpu", *, max_new_tokens: int = 32
+) -> Mllm | ResidentClip:
+    """The frozen base of this family, on the device; a LLaVA answers at most so many tokens. ValueError or
+    FileNotFoundError where it is not understood."""
     cache_folder = None if base.cache_folder is None else Path(base.cache_folder)
     if family == "clip":
         folder = resolve(base.path)
@@ -36,7 +38,7 @@ def load_resident(config: RunConfig, family: str, device: torch.device | str = "
         load_in_4bit=base.load_in_4bit,
         dtype=dtype,
         device=device,
-        max_new_tokens=config.evaluate.max_new_tokens,
+        max_new_tokens=max_new_tokens,
         cache_mib=base.cache_mib,
         cache_folder=cache_folder,
     )

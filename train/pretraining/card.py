@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from train.data.vocabulary import HELD_OUT_STYLES, PROMPT_TEMPLATE, PUBLIC_STYLES
+from train.data.world.vocabulary import HELD_OUT_STYLES, PROMPT_TEMPLATE, PUBLIC_STYLES
 
 FLOORS: Final[dict[str, tuple[float, float]]] = {
     "joint_public": (0.90, 0.96),
@@ -88,7 +88,7 @@ def write_card(folder: Path) -> None:
         f"- `clip/`: an open_clip CLIP, 64 px. Zero-shot prompt: `{PROMPT_TEMPLATE}`",
         "- `llava/`: a Hugging Face LLaVA whose vision tower is that CLIP's; 64 image tokens; its chat template is the"
         " only definition of the prompt. It knows the ten shapes, ten digits and eight colours of"
-        " `train/data/vocabulary.py` and answers questions put as in `train/data/questions.py`; boxes are"
+        " `train/data/world/vocabulary.py` and answers questions put as in `train/data/world/questions.py`; boxes are"
         " `box x0 y0 x1 y1`, inclusive, 0–63.",
         "- Weights are fp16. Tokens: every word of that world is one token, other words are spelt in letters.",
         "",

@@ -17,10 +17,10 @@ from open_clip import CLIP
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerFast
 
-from train.data.questions import caption, things
-from train.data.render import boxes, render
-from train.data.scenes import Scenes, pair_weights, sample_scenes, single_objects
-from train.data.vocabulary import COLOURS, GLYPHS, IMAGE_SIZE, PUBLIC_STYLES, SHAPES, object_name
+from train.data.world.questions import caption, things
+from train.data.world.render import boxes, render
+from train.data.world.scenes import Scenes, pair_weights, sample_scenes, single_objects
+from train.data.world.vocabulary import COLOURS, GLYPHS, IMAGE_SIZE, PUBLIC_STYLES, SHAPES, object_name
 from train.pretraining.captions import PATTERNS
 from train.pretraining.loop import Budget, Stage
 from train.pretraining.tokenizer import VOCABULARY, make_tokenizer

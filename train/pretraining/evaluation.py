@@ -19,11 +19,11 @@ from torch import Tensor
 from transformers import LlavaForConditionalGeneration, PreTrainedTokenizerFast
 
 from train.data import DataConfig, Example, build, score
-from train.data.handwriting import load_handwriting
-from train.data.questions import TASKS
-from train.data.render import render
-from train.data.scenes import single_objects
-from train.data.vocabulary import (
+from train.data.world.handwriting import load_handwriting
+from train.data.world.questions import TASKS
+from train.data.world.render import render
+from train.data.world.scenes import single_objects
+from train.data.world.vocabulary import (
     COLOURS,
     DIGITS,
     GLYPHS,

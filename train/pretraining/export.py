@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import CLIPVisionConfig, GenerationConfig, LlamaConfig, LlavaConfig
 
-from train.data.vocabulary import IMAGE_SIZE
+from train.data.world.vocabulary import IMAGE_SIZE
 from train.pretraining.clip import FEATURE_LAYER, MEAN, MODEL, PATCH, PATCHES, STD, make_clip
 from train.pretraining.llava import LANGUAGE, Llava
 from train.pretraining.packing import IMAGE_TOKEN

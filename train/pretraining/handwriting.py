@@ -8,8 +8,8 @@ import torch
 from open_clip import CLIP
 from sklearn.datasets import load_digits
 
-from train.data.handwriting import Preprocessing, load_handwriting, to_pictures
-from train.data.vocabulary import DIGITS
+from train.data.world.handwriting import Preprocessing, load_handwriting, to_pictures
+from train.data.world.vocabulary import DIGITS
 from train.pretraining.evaluation import class_features, image_features
 
 CHOICES: Final[dict[str, tuple[Any, ...]]] = {

@@ -13,10 +13,10 @@ from open_clip import CLIP
 from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaModel
 
-from train.data.questions import TASKS, TEXT_TURNS, Thing, Turn, ask, can_ask, things
-from train.data.render import boxes, render
-from train.data.scenes import sample_scenes
-from train.data.vocabulary import PUBLIC_STYLES
+from train.data.world.questions import TASKS, TEXT_TURNS, Thing, Turn, ask, can_ask, things
+from train.data.world.render import boxes, render
+from train.data.world.scenes import sample_scenes
+from train.data.world.vocabulary import PUBLIC_STYLES
 from train.pretraining.clip import MODEL, encode, normalise, world_weights
 from train.pretraining.loop import Budget, Stage
 from train.pretraining.packing import IGNORED, PREFIX, TEXT_ONLY, Packed, TurnEncoder, check_template, pack

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from train.data.questions import Turn
+from train.data.world.questions import Turn
 from train.pretraining.clip import PATCHES
 from train.pretraining.tokenizer import CHAT_TEMPLATE, SPECIAL
 

@@ -11,8 +11,8 @@ from typing import Final
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from train.data.questions import SIDES, TEXT_TURNS, WORDINGS
-from train.data.vocabulary import CELLS, COLOURS, GLYPHS, IMAGE_SIZE
+from train.data.world.questions import SIDES, TEXT_TURNS, WORDINGS
+from train.data.world.vocabulary import CELLS, COLOURS, GLYPHS, IMAGE_SIZE
 from train.pretraining.captions import PATTERNS
 
 VOCABULARY: Final = 704

@@ -14,7 +14,7 @@ from tests.train.data.readers.trees import picture
 from tests.train.data.test_federation import everything, make
 from train.data import score
 from train.data.anchors import AnchorOptions, Family, anchors
-from train.data.vocabulary import COLOURS, PUBLIC_STYLES, SHAPES
+from train.data.world.vocabulary import COLOURS, PUBLIC_STYLES, SHAPES
 
 FAMILIES: tuple[Family, ...] = ("clip", "mllm")
 

@@ -7,9 +7,9 @@ from pydantic import ValidationError
 
 from train.data.config import DataConfig
 from train.data.fields import IMAGE_SETS, Style, Task
-from train.data.questions import TASKS
 from train.data.readers import DOMAINS
-from train.data.vocabulary import STYLES
+from train.data.world.questions import TASKS
+from train.data.world.vocabulary import STYLES
 
 TAUGHT: dict[str, Any] = {
     "partition": "task_style",

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from train.data import ClientData, DataConfig, Example, build, score
-from train.data.handwriting import load_handwriting
-from train.data.questions import TASKS, WORDINGS
-from train.data.vocabulary import COLOURS, DIGITS, SHAPES
+from train.data.world.handwriting import load_handwriting
+from train.data.world.questions import TASKS, WORDINGS
+from train.data.world.vocabulary import COLOURS, DIGITS, SHAPES
 
 SMALL: dict[str, Any] = {"train_per_client": 8, "val_per_client": 4, "test_per_client": 6}
 FEDERATIONS: dict[str, dict[str, Any]] = {

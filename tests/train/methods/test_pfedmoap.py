@@ -20,7 +20,7 @@ from train.methods.base import ClientInfo, ServerContext, Turn, Update
 from train.methods.pfedmoap import POOL, PFedMoAP, PFedMoAPOptions
 from train.models.clip import MixtureClassifier, PromptClassifier, ResidentClip
 from train.models.feature_cache import MIB
-from train.publish import publish
+from train.publish.versions import publish
 from train.tensors import Tensors, read, to_bytes
 
 pytestmark = pytest.mark.numeric

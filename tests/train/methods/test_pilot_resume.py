@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.train.federation.test_resume import arguments, outcome
 from tests.train.small import config
-from tests.train.test_resume import arguments, outcome
 from train.fed import main
 
 SMALL = config("pilot")

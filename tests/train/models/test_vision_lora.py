@@ -16,7 +16,7 @@ from train.models.vision_lora import (
     initial_vision_lora,
     vision_lora_artefact,
 )
-from train.privacy import example_gradients
+from train.privacy.dp_sgd import example_gradients
 from train.tensors import Tensors
 
 pytestmark = pytest.mark.numeric

@@ -6,7 +6,7 @@
     {"images": [{"id": 9, "file_name": "…", "width": 640, "height": 480}], "annotations": [{"id": 7, "bbox": […]}]}
 A bbox is [x, y, width, height] in pixels. Images lie in <path>/train2014 and so on.
 
-A box is written as in train/data/questions.py, on a grid of ``GRID`` columns and rows laid over the whole image,
+A box is written as in train/data/world/questions.py, on a grid of ``GRID`` columns and rows laid over the whole image,
 whatever its size and shape: "box 0 25 49 99" is the left half without the top quarter. Both ends are included, 0 to 99
 from the top left: as fine as the two decimals of LLaVA-1.5's own grounding data. It is of the whole image where the
 base's processor crops too: of an image that is not square the model then sees the centre, and boxes may reach beyond.
@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from adapters_store.paths import resolve
-from train.data.questions import box_text
 from train.data.readers.instruction import (
     Instruction,
     Instructions,
@@ -30,6 +29,7 @@ from train.data.readers.instruction import (
     read_json,
 )
 from train.data.sources import Source
+from train.data.world.questions import box_text
 
 GRID: Final = 100
 SPLIT_OF: Final = {"train": "train", "val": "val", "test": "test", "testA": "test", "testB": "test"}

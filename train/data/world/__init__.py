@@ -1,0 +1,1 @@
+"""The embedded world: scenes of glyphs in many styles, real handwriting, and questions about both."""

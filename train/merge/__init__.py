@@ -1,0 +1,1 @@
+"""``python -m train.merge``: files in, a merge, files out."""

@@ -1,1 +1,0 @@
-"""What ``python -m train.merge`` is made of: files in, a merge, files out."""

@@ -1,0 +1,1 @@
+"""One run of ``train/fed.py``: its configuration, its folder, its results."""
