@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from adapters_store.listing import client_rows, details, live_row, print_json, print_rows, print_tree, version_row
-from adapters_store.manifest import FAMILIES
 from adapters_store.paths import default_store, resolve
 from adapters_store.store import Store, StoreError
+from adapters_store.versions.manifest import FAMILIES
 
 
 def parser() -> argparse.ArgumentParser:
@@ -153,7 +153,7 @@ def _pull(store: Store, given: argparse.Namespace) -> int:
 
 
 def _mirror(direction: str, store: Store, given: argparse.Namespace) -> int:
-    from adapters_store import mirror  # numpy and fsspec, which listing never needs
+    from adapters_store.mirror import mirror  # numpy and fsspec, which listing never needs
 
     moved = mirror.push(store, given.url) if direction == "push" else mirror.pull(given.url, store)
     done = {"copied": moved.copied, "pointed": moved.pointed, "refused": moved.refused}

@@ -5,8 +5,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from adapters_store.manifest import Family
 from adapters_store.store import Artefact, Store, StoreError
+from adapters_store.versions.manifest import Family
 
 
 def client_rows(store: Store, client: str) -> list[dict[str, Any]]:

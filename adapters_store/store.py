@@ -15,16 +15,16 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
+from adapters_store.disk.files import close_to_others, remove, rename_folder, staged, sweep, sync_folder, write_new
+from adapters_store.disk.reading import FILE, FOLDER, Entry, listed
 from adapters_store.errors import StoreError
-from adapters_store.files import close_to_others, remove, rename_folder, staged, sweep, sync_folder, write_new
 from adapters_store.limits import PREVIOUS
-from adapters_store.manifest import Family, Manifest
 from adapters_store.paths import CLIENT_ID, RESERVED, VERSION_ID, check_client, check_version
-from adapters_store.pointer import Live, client_lock, in_words
-from adapters_store.pointers import NAMES, Pointers, check_family
-from adapters_store.reading import FILE, FOLDER, Entry, listed
-from adapters_store.report import REPORT, after_all, report_json
-from adapters_store.version_folder import MANIFEST, Artefact, published, read_artefact, read_files
+from adapters_store.pointers.of_store import NAMES, Pointers, check_family
+from adapters_store.pointers.pointer import Live, client_lock, in_words
+from adapters_store.versions.folder import MANIFEST, Artefact, published, read_artefact, read_files
+from adapters_store.versions.manifest import Family, Manifest
+from adapters_store.versions.report import REPORT, after_all, report_json
 
 __all__ = ["Artefact", "Live", "Store", "StoreError"]
 
@@ -77,7 +77,11 @@ class Store:
         self, client: str, version: str, *, base_id: str | None = None, max_rank: int | None = None
     ) -> tuple[Artefact, dict[str, bytes]]:
         """The version and the very bytes that were verified, by file name, whatever becomes of its folder later."""
-        from adapters_store.verify import check_bytes, check_content, check_fit  # numpy, which listing never needs
+        from adapters_store.versions.verify import (  # numpy, which listing never needs
+            check_bytes,
+            check_content,
+            check_fit,
+        )
 
         artefact = self.artefact(client, version)
         try:
@@ -96,8 +100,8 @@ class Store:
 
         ``manifest.files`` is filled in here; ``report`` gets a field ``published`` (ISO 8601), which orders versions.
         """
-        from adapters_store.template_sandbox import TemplateError, check_template  # jinja2: listing never needs it
-        from adapters_store.verify import completed
+        from adapters_store.templates.sandbox import TemplateError, check_template  # jinja2: listing never needs it
+        from adapters_store.versions.verify import completed
 
         try:
             manifest = completed(manifest, files)

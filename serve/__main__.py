@@ -37,7 +37,7 @@ def _run(words: list[str]) -> int:
     settings = CliApp.run(Settings, words)
     import uvicorn
 
-    from adapters_store.base import clip_weights
+    from adapters_store.bases.frozen import clip_weights
     from serve.app import create_app
     from serve.http.connections import MAX_HEADER_BYTES, Pace, protocol_of
 

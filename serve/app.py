@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
-from adapters_store.manifest import Family
+from adapters_store.versions.manifest import Family
 from serve.chat.conversation import Question
 from serve.classify.classified import Classified
 from serve.errors import GatewayError, not_opened

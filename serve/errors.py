@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from adapters_store.manifest import Family
+from adapters_store.versions.manifest import Family
 
 
 class GatewayError(Exception):

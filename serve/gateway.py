@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from adapters_store.base import base_id, export_base
-from adapters_store.manifest import Family
+from adapters_store.bases.frozen import base_id, export_base
 from adapters_store.store import Store, StoreError
+from adapters_store.versions.manifest import Family
 from serve.chat.conversation import Chat
 from serve.chat.host import EngineHost
 from serve.chat.soft_tokens import SoftTokens

@@ -21,7 +21,7 @@ Window = Annotated[
     tuple[Annotated[float, Field(allow_inf_nan=False)], Annotated[float, Field(gt=0, allow_inf_nan=False)]],
     Field(description="centre and width of the greys that are seen"),
 ]
-"""What of a greyscale picture is seen (adapters_store/pictures.py)."""
+"""What of a greyscale picture is seen (adapters_store/pictures/reader.py)."""
 
 
 class TextPart(_Strict):

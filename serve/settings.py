@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from adapters_store.llava import check_llava, find_llava
+from adapters_store.bases.llava import check_llava, find_llava
 from adapters_store.paths import default_store, resolve
 
 MIB = 1 << 20

@@ -16,6 +16,18 @@ ALLOWED = {
 
 
 ROOMS = {
+    "adapters_store": (
+        {"errors", "limits", "paths", "torchvision_ops"},
+        {"disk"},
+        {"pictures"},
+        {"bases"},
+        {"personal"},
+        {"versions"},
+        {"pointers", "templates"},
+        {"store"},
+        {"mirror", "listing"},
+        {"__main__"},
+    ),
     "train": (
         {"errors", "section", "sections", "tensors", "lowrank"},
         {"data"},

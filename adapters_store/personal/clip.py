@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from adapters_store.manifest import ImageTransform
-from adapters_store.transforms import of_open_clip
+from adapters_store.pictures.processors import of_open_clip
+from adapters_store.pictures.transform import ImageTransform
 
 Tokenise = Callable[[Sequence[str]], Tensor]
 

@@ -21,7 +21,7 @@ from PIL import Image
 from prometheus_client.parser import text_string_to_metric_families
 from safetensors.torch import load_file
 
-from adapters_store.base import export_base
+from adapters_store.bases.frozen import export_base
 from adapters_store.paths import PROJECT_ROOT
 from adapters_store.personal.connector import CONNECTOR, read_connector
 from adapters_store.store import Store

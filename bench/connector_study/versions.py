@@ -11,11 +11,11 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from adapters_store.base import base_id
-from adapters_store.lora_fit import linear_shapes
-from adapters_store.manifest import BaseRef, Manifest
+from adapters_store.bases.frozen import base_id
+from adapters_store.bases.lora_fit import linear_shapes
 from adapters_store.personal.connector import CLIENT, CONNECTOR, PARTS, ROUTER
 from adapters_store.store import Store
+from adapters_store.versions.manifest import BaseRef, Manifest
 from serve.versions.subjects import of_base
 
 TARGETS: Final = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"

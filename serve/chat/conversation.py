@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from adapters_store.template_sandbox import TemplateExceededError
+from adapters_store.templates.sandbox import TemplateExceededError
 from serve.chat.prompt_length import PromptLength
 from serve.chat.soft_tokens import SoftTokens, engine_payload
 from serve.chat.templates import Prompts

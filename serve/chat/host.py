@@ -4,7 +4,7 @@ import asyncio
 import logging
 from pathlib import Path
 
-from adapters_store.lora_fit import check_fit, linear_shapes
+from adapters_store.bases.lora_fit import check_fit, linear_shapes
 from serve.chat.soft_tokens import SoftTokens
 from serve.chat.templates import Prompts
 from serve.engine.client import EngineClient

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from weakref import WeakValueDictionary
 
-from adapters_store.chat_template import Conversation
-from adapters_store.template_sandbox import Sandbox
+from adapters_store.templates.chat_template import Conversation
+from adapters_store.templates.sandbox import Sandbox
 
 COUNT = 2  # a template that is slow keeps one of them busy; the others' use the other
 

@@ -15,9 +15,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from adapters_store.manifest import ImageTransform
-from adapters_store.personal.images import to_pixels
 from adapters_store.personal.tensor_cache import TensorCache
+from adapters_store.pictures.pixels import to_pixels
+from adapters_store.pictures.transform import ImageTransform
 from serve.chat.connector_batch import Served, connect
 from serve.chat.connectors import Connectors
 from serve.chat.vision import Vision

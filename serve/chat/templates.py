@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from adapters_store.chat_template import Conversation
-from adapters_store.template_sandbox import SAMPLE, TemplateFailedError
+from adapters_store.templates.chat_template import Conversation
+from adapters_store.templates.sandbox import SAMPLE, TemplateFailedError
 from serve.chat.reserved import Reserved, harmless
 from serve.chat.sandboxes import Sandboxes
 from serve.errors import invalid

@@ -14,13 +14,13 @@ from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor
 
-from adapters_store.base import clip_base_id
-from adapters_store.manifest import ImageTransform
+from adapters_store.bases.frozen import clip_base_id
 from adapters_store.personal.clip import load_clip
 from adapters_store.personal.heads import Head, make_head
-from adapters_store.personal.images import to_pixels
 from adapters_store.personal.prompt import CLASS_FIELD, prompt_width
 from adapters_store.personal.tensor_cache import TensorCache
+from adapters_store.pictures.pixels import to_pixels
+from adapters_store.pictures.transform import ImageTransform
 from serve.classify.classified import Classified, classified
 from serve.classify.head_fit import check_head
 from serve.classify.vision_versions import Tower, encode, has_tower, read_tower

@@ -16,7 +16,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from adapters_store.lora_fit import LORA, WEIGHT
+from adapters_store.bases.lora_fit import LORA, WEIGHT
 
 
 def linear_norms(base: Path) -> dict[str, float]:

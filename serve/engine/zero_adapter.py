@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from adapters_store.lora_fit import linear_shapes
+from adapters_store.bases.lora_fit import linear_shapes
 
 
 def write_zero_adapter(base: Path, folder: Path) -> Path:

@@ -20,13 +20,13 @@ from typing import Annotated, Any
 from filelock import FileLock
 from pydantic import AfterValidator, BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from adapters_store.bounded_json import parse_json
+from adapters_store.disk.bounded_json import parse_json
+from adapters_store.disk.files import FILE_MODE, close_to_others, make_folder, replace_file
+from adapters_store.disk.reading import read_regular
 from adapters_store.errors import StoreError
-from adapters_store.files import FILE_MODE, close_to_others, make_folder, replace_file
 from adapters_store.limits import KEYS_BYTES
-from adapters_store.manifest import Sha256
 from adapters_store.paths import check_client
-from adapters_store.reading import read_regular
+from adapters_store.versions.manifest import Sha256
 from serve.errors import GatewayError
 
 log = logging.getLogger(__name__)

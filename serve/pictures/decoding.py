@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
-from adapters_store.manifest import ImageTransform
-from adapters_store.pictures import Window
+from adapters_store.pictures.reader import Window
+from adapters_store.pictures.transform import ImageTransform
 from serve.http.admission import Bounds, Shares
 from serve.pictures.images import (
     Opened,

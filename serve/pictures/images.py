@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from PIL import Image
 
-from adapters_store.manifest import ImageTransform
-from adapters_store.personal.images import squared
-from adapters_store.pictures import UnfaithfulError, Window, seen
+from adapters_store.pictures.pixels import squared
+from adapters_store.pictures.reader import UnfaithfulError, Window, seen
+from adapters_store.pictures.transform import ImageTransform
 from serve.errors import invalid
 from serve.settings import Settings
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from adapters_store.manifest import FAMILIES, Family
 from adapters_store.store import Store, StoreError
+from adapters_store.versions.manifest import FAMILIES, Family
 from serve.versions.follow import Adapters
 
 

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 
-from adapters_store.manifest import FAMILIES, Family
 from adapters_store.store import Live, Store, StoreError
+from adapters_store.versions.manifest import FAMILIES, Family
 from serve.errors import EngineUnreachableError, GatewayError, other_route, unavailable
 from serve.http.auth import SHARED
 from serve.settings import Settings

@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from adapters_store.llava import chat_template
-from adapters_store.manifest import Family, ImageTransform
+from adapters_store.bases.llava import chat_template
 from adapters_store.personal.connector import CONNECTOR
+from adapters_store.pictures.processors import of_llava
+from adapters_store.pictures.transform import ImageTransform
 from adapters_store.store import Artefact
-from adapters_store.transforms import of_llava
+from adapters_store.versions.manifest import Family
 
 BASE = "base"  # the model name of the base without an adapter
 

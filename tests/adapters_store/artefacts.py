@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save
 
-from adapters_store.manifest import BaseRef, ImageTransform, Manifest
+from adapters_store.pictures.transform import ImageTransform
+from adapters_store.versions.manifest import BaseRef, Manifest
 
 BASE = "0123456789abcdef"
 TARGETS = r".*language_model.*\.(q_proj|v_proj)"

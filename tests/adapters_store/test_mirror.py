@@ -4,7 +4,7 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from adapters_store.mirror import pull, push
+from adapters_store.mirror.mirror import pull, push
 from adapters_store.store import Store, StoreError
 from tests.adapters_store.artefacts import lora_files, manifest, prompt_files
 

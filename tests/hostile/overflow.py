@@ -14,7 +14,7 @@ from safetensors.torch import save
 from transformers import LlavaForConditionalGeneration
 from transformers.utils import logging as transformers_logging
 
-from adapters_store.base import export_base
+from adapters_store.bases.frozen import export_base
 from adapters_store.paths import PROJECT_ROOT
 from tests.serve.artefacts import LLAVA
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 from transformers import AutoTokenizer
 
-from adapters_store.base import base_id
+from adapters_store.bases.frozen import base_id
 from adapters_store.store import Store
 from serve.engine.probe import Probe
 from serve.versions.subjects import of_base

@@ -82,16 +82,16 @@ MUTANTS: Final = (
         "tests/train/privacy/test_privacy.py",
     ),
     Mutant(
-        "adapters_store/personal/images.py",
+        "adapters_store/pictures/pixels.py",
         '"bilinear": Image.Resampling.BILINEAR',
         '"bilinear": Image.Resampling.BICUBIC',
-        "tests/adapters_store/personal/test_images.py",
+        "tests/adapters_store/pictures/test_pixels.py",
     ),
     Mutant(
-        "adapters_store/personal/images.py",
+        "adapters_store/pictures/pixels.py",
         '"bicubic": Image.Resampling.BICUBIC',
         '"bicubic": Image.Resampling.BILINEAR',
-        "tests/adapters_store/personal/test_images.py",
+        "tests/adapters_store/pictures/test_pixels.py",
     ),
     # merges
     Mutant("train/merging/ataf.py", "tau_b.T @ tau_a", "tau_a.T @ tau_b", ATAF),

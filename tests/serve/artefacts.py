@@ -10,12 +10,12 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save
 
-from adapters_store.base import QUANTISED, base_id
-from adapters_store.manifest import BaseRef, Manifest
+from adapters_store.bases.frozen import QUANTISED, base_id
 from adapters_store.paths import PROJECT_ROOT
 from adapters_store.personal.connector import CONNECTOR, PARTS, ROUTER
 from adapters_store.personal.gate import initial_gate
 from adapters_store.store import Store
+from adapters_store.versions.manifest import BaseRef, Manifest
 from serve.versions.subjects import Subject, of_artefact, of_base
 
 LLAVA = PROJECT_ROOT / "bases/tiny/llava"

@@ -13,10 +13,10 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from adapters_store.manifest import ImageTransform
 from adapters_store.paths import resolve
 from adapters_store.personal.connector import CONNECTOR, read_connector
-from adapters_store.personal.images import to_pixels
+from adapters_store.pictures.pixels import to_pixels
+from adapters_store.pictures.transform import ImageTransform
 from adapters_store.store import Store
 from tests.floats import LLAVA_LOGITS, rounding
 from tests.serve.live import LiveGateway

@@ -15,8 +15,8 @@ from fastapi.testclient import TestClient
 from PIL import Image
 
 from adapters_store.personal.clip import load_clip
-from adapters_store.personal.images import to_pixels
 from adapters_store.personal.prompt import PromptedText
+from adapters_store.pictures.pixels import to_pixels
 from adapters_store.store import Store
 from serve.app import create_app
 from serve.http.auth import Keys

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from adapters_store.pictures import seen
+from adapters_store.pictures.reader import seen
 from ui.picture import MOST_PIXELS, SENT_SIDE, as_png
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from adapters_store.pictures import UnfaithfulError, Window, seen
+from adapters_store.pictures.reader import UnfaithfulError, Window, seen
 
 SPLITS: Final = ("train", "val", "test")
 UNSEEN: Final = ("style", "task")
@@ -19,7 +19,7 @@ UNSEEN: Final = ("style", "task")
 
 
 def read_image(path: Path, window: Window | None = None) -> NDArray[np.uint8]:
-    """(height, width, 3) RGB of an image file, as serving sees it (adapters_store/pictures.py).
+    """(height, width, 3) RGB of an image file, as serving sees it (adapters_store/pictures/reader.py).
 
     ValueError with one sentence where it cannot be read.
     """

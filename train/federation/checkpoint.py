@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from adapters_store.files import make_folder, sync_folder, write_new
+from adapters_store.disk.files import make_folder, sync_folder, write_new
 from train.tensors import Tensors, read, to_bytes
 
 KEPT = 2  # the newest, and the one before it for the case that a disk lied about fsync

@@ -16,7 +16,7 @@ from typing import Any
 
 from accelerate import Accelerator
 
-from adapters_store.files import FILE_MODE, make_folder
+from adapters_store.disk.files import FILE_MODE, make_folder
 from train.federation.backend import Ending, Reply
 from train.federation.checkpoint import Checkpoint
 from train.federation.client import Late, Site

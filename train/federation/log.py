@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from adapters_store.files import make_folder
+from adapters_store.disk.files import make_folder
 from train.federation.backend import Reply
 from train.methods.base import Turn
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 import torch
 
-from adapters_store.llava import KIND, find_llava, model_type
+from adapters_store.bases.llava import KIND, find_llava, model_type
 from adapters_store.paths import resolve
 from adapters_store.personal.vision_lora import check_vision_fit, weight_of
 from train.data import Example

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 from pydantic import Field
 from torch import Tensor
 
-from adapters_store.manifest import Trust
+from adapters_store.versions.manifest import Trust
 from train.data import ClientData
 from train.methods.averaging import shares, weighted_mean
 from train.models.base import Artefact, Outputs, Personal, ResidentModel

@@ -2,7 +2,7 @@
 
 from typing import ClassVar, Literal
 
-from adapters_store.manifest import Trust
+from adapters_store.versions.manifest import Trust
 from train.methods.local import Local
 from train.methods.promptfl import PromptFamilyOptions, PromptFL, PromptFLOptions
 

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from adapters_store.manifest import Trust
+from adapters_store.versions.manifest import Trust
 from train.lowrank import relative_error, stacked
 from train.methods.averaging import shares
 from train.methods.base import ClientInfo, Method, MethodOptions, Turn, Update

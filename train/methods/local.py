@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from adapters_store.manifest import Trust
+from adapters_store.versions.manifest import Trust
 from train.data import ClientData
 from train.methods.base import ClientInfo, Method, ServerContext, Turn, Update
 from train.models.base import Artefact, Outputs, Personal

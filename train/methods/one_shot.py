@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from adapters_store.manifest import Trust
+from adapters_store.versions.manifest import Trust
 from train.data import Example
 from train.data.anchors import AnchorOptions, Family, anchors
 from train.merging.adapter import Adapter, Recompressed, read_adapter, write_adapter

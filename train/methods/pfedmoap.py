@@ -16,8 +16,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from adapters_store.manifest import Trust
 from adapters_store.personal.gate import initial_gate
+from adapters_store.versions.manifest import Trust
 from train.methods.base import ClientInfo, ServerContext, Turn, Update
 from train.methods.promptfl import PROMPT, PromptFamilyOptions, PromptFL
 from train.models.base import Artefact, Personal

@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from adapters_store.manifest import Trust
 from adapters_store.personal.heads import MemoryHead
+from adapters_store.versions.manifest import Trust
 from train.data import ClientData, Example
 from train.methods.base import ClientInfo, Turn
 from train.methods.promptfl import PromptFamilyOptions, PromptFL

@@ -16,8 +16,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from adapters_store.manifest import Trust
 from adapters_store.personal.connector import CLIENT, ROUTER, Mlp
+from adapters_store.versions.manifest import Trust
 from train.methods.ata import adaptive_means
 from train.methods.averaging import shares, weighted_mean
 from train.methods.base import ClientInfo, Method, MethodOptions, ServerContext, Turn, Update

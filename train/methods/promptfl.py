@@ -6,8 +6,8 @@ from typing import ClassVar, Literal
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 
-from adapters_store.manifest import Trust
 from adapters_store.personal.prompt import prompt_width, word_prompt
+from adapters_store.versions.manifest import Trust
 from train.methods.base import ClientInfo, Method, MethodOptions, Turn
 from train.models.base import Artefact, Personal
 from train.models.clip import SUFFIX_TEMPLATE, PromptClassifier, ResidentClip

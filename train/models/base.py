@@ -6,7 +6,8 @@ from typing import Any, Literal, Protocol
 
 from torch import Generator, Tensor, nn
 
-from adapters_store.manifest import BaseRef, ImageTransform
+from adapters_store.pictures.transform import ImageTransform
+from adapters_store.versions.manifest import BaseRef
 from train.data import Example
 
 

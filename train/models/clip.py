@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
-from adapters_store.base import clip_base_id
-from adapters_store.manifest import BaseRef, ImageTransform
+from adapters_store.bases.frozen import clip_base_id
 from adapters_store.personal.clip import load_clip
 from adapters_store.personal.heads import Head, MemoryHead, MixtureHead, TextHead, make_gate
-from adapters_store.personal.images import to_pixels
 from adapters_store.personal.prompt import PromptedText
 from adapters_store.personal.tensor_cache import TensorCache
+from adapters_store.pictures.pixels import to_pixels
+from adapters_store.pictures.transform import ImageTransform
+from adapters_store.versions.manifest import BaseRef
 from train.data import Example
 from train.models.augment import crop_flip
 from train.models.base import Outputs

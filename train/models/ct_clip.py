@@ -14,7 +14,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from adapters_store.personal.connector import Connector, Mlp, read_connector
-from adapters_store.personal.images import to_pixels
+from adapters_store.pictures.pixels import to_pixels
 from train.data import Example
 from train.models.base import Outputs
 from train.models.connected import ConnectedPersonal

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adapters_store.files import FILE_MODE, make_folder
+from adapters_store.disk.files import FILE_MODE, make_folder
 from adapters_store.personal.tensor_cache import TensorCache
 from train.data import Example
 

@@ -14,12 +14,12 @@ import torch.nn.functional as F
 from pydantic import BaseModel
 from torch import Tensor
 
-from adapters_store.base import QUANTISED, base_id
-from adapters_store.llava import chat_template, check_llava
-from adapters_store.manifest import BaseRef
+from adapters_store.bases.frozen import QUANTISED, base_id
+from adapters_store.bases.llava import chat_template, check_llava
 from adapters_store.personal.connector import PARTS, Mlp
-from adapters_store.personal.images import to_pixels
-from adapters_store.transforms import of_llava
+from adapters_store.pictures.pixels import to_pixels
+from adapters_store.pictures.processors import of_llava
+from adapters_store.versions.manifest import BaseRef
 from train.data import Example
 from train.models.feature_cache import FeatureCache
 

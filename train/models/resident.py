@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from adapters_store.llava import find_llava
+from adapters_store.bases.llava import find_llava
 from adapters_store.paths import resolve
 from train.models.base import Personal, ResidentModel
 from train.models.clip import ResidentClip, ZeroShotClassifier

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-from adapters_store.manifest import Privacy
 from adapters_store.paths import GLOBAL
+from adapters_store.versions.manifest import Privacy
 from train.sections import DPConfig
 
 GRID: Final = 1e-3

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, NoReturn
 
-from adapters_store.base import base_id, clip_base_id
-from adapters_store.llava import chat_template, check_llava, find_llava
-from adapters_store.lora_fit import check_fit, linear_shapes
-from adapters_store.manifest import BaseRef, ImageTransform, Manifest, Trust
+from adapters_store.bases.frozen import base_id, clip_base_id
+from adapters_store.bases.llava import chat_template, check_llava, find_llava
+from adapters_store.bases.lora_fit import check_fit, linear_shapes
 from adapters_store.paths import GLOBAL, check_client, default_store, resolve
+from adapters_store.pictures.processors import of_llava
+from adapters_store.pictures.transform import ImageTransform
 from adapters_store.store import Store, StoreError
-from adapters_store.transforms import of_llava
+from adapters_store.versions.manifest import BaseRef, Manifest, Trust
 from train.merge.adapter_config import CONFIG, WEIGHTS
 from train.merge.adapter_files import AdapterFile, write_peft
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from adapters_store.manifest import Manifest, Privacy
 from adapters_store.paths import GLOBAL
 from adapters_store.store import Store
+from adapters_store.versions.manifest import Manifest, Privacy
 from train.methods.base import Method
 from train.models.base import Artefact, ResidentModel
 

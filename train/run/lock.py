@@ -9,7 +9,7 @@ from pathlib import Path
 from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
 
-from adapters_store.files import FILE_MODE, make_folder
+from adapters_store.disk.files import FILE_MODE, make_folder
 from train.errors import RunError
 
 LOCK = ".lock"  # holds the id of the process that has it; the operating system lets go when that dies

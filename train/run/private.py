@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from adapters_store.files import make_folder
+from adapters_store.disk.files import make_folder
 from train.federation.optimise import step_count
 from train.federation.rounds import participants
 from train.methods.base import ClientInfo, Method, Turn

@@ -11,7 +11,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import InitProcessGroupKwargs
 
-from adapters_store.files import close_to_others, make_folder
+from adapters_store.disk.files import close_to_others, make_folder
 from train.errors import RunError
 from train.federation.checkpoint import Checkpoints
 from train.run.config import RunConfig

@@ -8,9 +8,9 @@ from typing import Any
 
 from accelerate import Accelerator
 
-from adapters_store.manifest import Privacy
 from adapters_store.paths import GLOBAL, default_store
 from adapters_store.store import Store, StoreError
+from adapters_store.versions.manifest import Privacy
 from train.data import build
 from train.errors import INTERRUPTED, RunError, in_words
 from train.federation.backend import Ending

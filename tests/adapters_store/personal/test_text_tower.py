@@ -7,9 +7,9 @@ import pytest
 import torch
 from open_clip.model import CustomTextCLIP
 
-from adapters_store.manifest import ImageTransform
 from adapters_store.personal.clip import Clip
 from adapters_store.personal.prompt import PromptedText, prompt_width, word_prompt
+from adapters_store.pictures.transform import ImageTransform
 from tests.floats import BACK, block, check_close
 
 pytestmark = pytest.mark.numeric

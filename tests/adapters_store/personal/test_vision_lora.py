@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from peft import PeftModel
 from torch import Tensor, nn
 
-from adapters_store.manifest import ImageTransform
 from adapters_store.personal.adapted_tower import Delta, Factors
 from adapters_store.personal.clip import Clip, load_clip
 from adapters_store.personal.vision_lora import (
@@ -23,6 +22,7 @@ from adapters_store.personal.vision_lora import (
     vision_deltas,
     weight_of,
 )
+from adapters_store.pictures.transform import ImageTransform
 from tests.floats import CLIP_IMAGE, block, check_close
 from tests.serve.artefacts import CLIP
 from train.models.vision_lora import vision_lora_files

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save
 
 from adapters_store.personal.connector import CONNECTOR, read_connector
 from adapters_store.store import Store
-from adapters_store.verify import entry_of
+from adapters_store.versions.verify import entry_of
 from serve.chat.connector_batch import connect
 from serve.chat.connectors import Connectors
 from serve.chat.vision import Vision

@@ -9,9 +9,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from adapters_store.base import clip_base_id
-from adapters_store.manifest import BaseRef
+from adapters_store.bases.frozen import clip_base_id
 from adapters_store.store import Store
+from adapters_store.versions.manifest import BaseRef
 from serve.__main__ import main
 from tests.serve.artefacts import CLASSES, CLIP, FEATURES, gated_tensors, publish_head
 from tests.serve.in_process import classify, probabilities, serving

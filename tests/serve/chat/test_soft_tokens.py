@@ -12,8 +12,8 @@ import torch
 from safetensors.torch import load_file
 
 from adapters_store.personal.connector import CONNECTOR, read_connector
-from adapters_store.personal.images import to_pixels
 from adapters_store.personal.tensor_cache import TensorCache
+from adapters_store.pictures.pixels import to_pixels
 from adapters_store.store import Store
 from serve.chat.soft_tokens import SoftTokens, engine_payload
 from serve.chat.vision import Vision

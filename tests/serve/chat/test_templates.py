@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from adapters_store.chat_template import takes_parts
-from adapters_store.template_sandbox import CPU_S, TemplateExceededError
+from adapters_store.templates.chat_template import takes_parts
+from adapters_store.templates.sandbox import CPU_S, TemplateExceededError
 from serve.chat.templates import Prompts
 from serve.errors import GatewayError
 from serve.schemas import Message

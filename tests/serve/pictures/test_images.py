@@ -11,8 +11,8 @@ import torch
 from PIL import Image, ImageOps
 from PIL.PngImagePlugin import PngInfo
 
-from adapters_store.manifest import ImageTransform
-from adapters_store.personal.images import to_pixels
+from adapters_store.pictures.pixels import to_pixels
+from adapters_store.pictures.transform import ImageTransform
 from serve.errors import GatewayError
 from serve.pictures.images import FORMATS, bytes_of_data_url, check_together, decode_image, open_image
 from serve.settings import Settings

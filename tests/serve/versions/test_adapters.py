@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters_store.base import base_id
+from adapters_store.bases.frozen import base_id
 from adapters_store.store import Store
 from serve.errors import EngineUnreachableError, GatewayError, unavailable
 from serve.settings import Settings

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from adapters_store.base import base_id
-from adapters_store.manifest import Family
+from adapters_store.bases.frozen import base_id
 from adapters_store.store import Store
+from adapters_store.versions.manifest import Family
 from serve.app import create_app
 from serve.errors import GatewayError
 from serve.settings import Settings

@@ -6,7 +6,7 @@ from bitsandbytes.functional import dequantize_4bit
 from bitsandbytes.nn import Linear4bit
 from safetensors.torch import load_file
 
-from adapters_store.base import QUANTISED, export_base
+from adapters_store.bases.frozen import QUANTISED, export_base
 from adapters_store.paths import resolve
 from tests.floats import BACK, LLAVA_LOGITS, check_close
 from tests.train.small import config

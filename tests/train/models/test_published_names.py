@@ -13,9 +13,9 @@ import torch
 from peft import PeftModel, get_peft_model_state_dict
 from transformers import LlavaForConditionalGeneration
 
-from adapters_store.manifest import Manifest
 from adapters_store.store import Store
-from adapters_store.verify import check_content
+from adapters_store.versions.manifest import Manifest
+from adapters_store.versions.verify import check_content
 from train.models.base import Artefact
 from train.models.clip import ResidentClip
 from train.models.connected import mllm_artefact

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from adapters_store.base import base_id
+from adapters_store.bases.frozen import base_id
 from adapters_store.paths import PROJECT_ROOT
 from adapters_store.store import Store
 from tests.serve.artefacts import CLASSES, CLIP, LLAVA, lora_files

@@ -6,7 +6,7 @@
 
 Image paths are relative to the client's folder and stay in it; what lies in none of these is looked for in the folder
 `data.shared`, if one is named. ``task`` may name what the question is about; results are shown by it. ``"window":
-[centre, width]`` says what of a picture of greys is seen (adapters_store/pictures.py). Other keys are not read.
+[centre, width]`` says what of a picture of greys is seen (adapters_store/pictures/reader.py). Other keys are not read.
 
 A folder's name becomes the client's id in lower case, without accents, with a dash for all that an id cannot hold:
 "St Mary Ward" is st-mary-ward.

@@ -1,0 +1,1 @@
+"""Prompt templates, which are programs of somebody else's."""
