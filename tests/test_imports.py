@@ -2,7 +2,9 @@
 runs upward between rooms."""
 
 import ast
+from collections import Counter
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -57,6 +59,10 @@ ROOMS = {
 other, but for the ground floor's."""
 
 
+TABLES = ("train/methods",)
+"""Folders whose files are the entries of one table."""
+
+
 def modules(path: Path) -> set[str]:
     """Dotted names of the project's modules that a file imports, wherever in the file."""
     names = set()
@@ -102,6 +108,15 @@ def test_no_import_runs_upward_between_rooms(package: str) -> None:
     assert {room_of(path) for path in files} == set().union(*ROOMS[package])
     wrong = {str(path.relative_to(ROOT)): upward(package, path) for path in files}
     assert {path: rooms for path, rooms in wrong.items() if rooms} == {}
+
+
+def test_no_room_is_crowded_and_no_file_long() -> None:
+    files = [path for package in ALLOWED for path in (ROOT / package).rglob("*.py")]
+    rooms = Counter(str(path.parent.relative_to(ROOT)) for path in files)
+    assert {room: count for room, count in rooms.items() if count > 16 and room not in TABLES} == {}
+    lines = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in files}
+    assert {path: count for path, count in lines.items() if count > 300} == {}
+    assert median(lines.values()) <= 100
 
 
 def test_the_loop_names_no_method() -> None:

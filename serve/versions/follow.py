@@ -6,7 +6,6 @@ each family that it has versions of, so that one can be slow, or fail in any way
 """
 
 import asyncio
-import itertools
 import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -19,6 +18,7 @@ from serve.http.auth import SHARED
 from serve.settings import Settings
 from serve.versions.copies import Copies
 from serve.versions.loaded import Host, Resident, Residents
+from serve.versions.pointers import Place, names_of, read_pointers, versions_of
 from serve.versions.prepared import Prepared
 from serve.versions.refused import Refused
 from serve.versions.subjects import Subject
@@ -28,8 +28,6 @@ log = logging.getLogger(__name__)
 SPARE_VERSIONS = 16  # versions kept loaded that are not live: replaced ones, and those asked for by name
 FAILURE_PAUSE_S = 5.0
 PATIENCE_S = 10.0  # a host that came up is ready then, whoever's version is still being tried
-Place = tuple[str, Family]  # a client, and what it is asked for
-
 LATEST_LOOK_S = 30.0  # a gateway that has not seen its store for this long is not ready
 
 
@@ -165,7 +163,7 @@ class Adapters:
         for subject in self._fixed.values():
             if self._hosts[subject.family].generation is not None:
                 self._set_to_work((subject.client, subject.family), partial(self._bring_fixed, subject))
-        self._pointers = await asyncio.to_thread(self._read_pointers)
+        self._pointers = await asyncio.to_thread(read_pointers, self._store)
         for place, pointer in self._pointers.items():
             if pointer is not None:
                 self._set_to_work(place, partial(self._follow, place, pointer))
@@ -238,7 +236,7 @@ class Adapters:
     async def _explain_or_prepare(self, client: str, family: Family, version: str | None) -> Subject:
         """The version of the store that was named; where there is nothing to answer with, why."""
         fixed = self._fixed.get(client)
-        known = [fixed.version] if fixed else await asyncio.to_thread(self._versions, client)
+        known = [fixed.version] if fixed else await asyncio.to_thread(versions_of, self._store, client)
         if not known:
             raise GatewayError(404, f"client {client!r} is not known here", "model")
         if version is not None and version not in known:
@@ -258,7 +256,7 @@ class Adapters:
     def _reason(self, client: str, family: Family) -> str:
         """Why nothing answers for the client, asked for that: what was said of the newest version it could be."""
         pointers = [self._pointers.get((client, one)) for one in (family, *FAMILIES)]
-        named = [name for pointer in pointers if pointer for name in _names(client, pointer)]
+        named = [name for pointer in pointers if pointer for name in names_of(client, pointer)]
         return next(
             (self.refused[name] for name in named if name in self.refused),
             f"client {client!r} has no live version that is loaded yet",
@@ -275,7 +273,7 @@ class Adapters:
         fixed = {(subject.client, subject.family) for subject in self._fixed.values()}
         for place in self._live.keys() - self._pointers.keys() - fixed:
             del self._live[place]
-        wanted = {name for (client, _), live in self._pointers.items() if live for name in _names(client, live)}
+        wanted = {name for (client, _), live in self._pointers.items() if live for name in names_of(client, live)}
         unreadable = tuple(f"{client}@" for (client, _), live in self._pointers.items() if live is None)
         self._refused.keep(lambda name: name in wanted or name.startswith(unreadable))
 
@@ -286,28 +284,3 @@ class Adapters:
         generations = self._generations()
         if generations != self._generations_at_last_look:
             self._generations_at_last_look, self._generations_since = generations, time.monotonic()
-
-    def _read_pointers(self) -> dict[Place, Live | None]:
-        """Every pointer; None where it cannot be read, which changes nothing for its client and family."""
-        pointers: dict[Place, Live | None] = {}
-        for place in itertools.product(self._store.clients(), FAMILIES):
-            try:
-                live = self._store.live(*place)
-            except Exception as error:  # whatever lies there is that client's own
-                log.warning("the pointer of %s for family %s cannot be read: %s", *place, error)
-                pointers[place] = None
-                continue
-            if live is not None:
-                pointers[place] = live
-        return pointers
-
-    def _versions(self, client: str) -> list[str]:
-        try:
-            return self._store.versions(client)
-        except StoreError as error:
-            raise GatewayError(404, str(error), "model") from error
-
-
-def _names(client: str, pointer: Live) -> list[str]:
-    """The versions that a pointer leads to, the live one first."""
-    return [f"{client}@{version}" for version in (pointer.version, *reversed(pointer.previous))]
