@@ -80,12 +80,12 @@ class Store:
         from adapters_store.versions.verify import (  # numpy, which listing never needs
             check_bytes,
             check_content,
-            check_fit,
+            check_served,
         )
 
         artefact = self.artefact(client, version)
         try:
-            check_fit(artefact.manifest, base_id, max_rank)
+            check_served(artefact.manifest, base_id, max_rank)
             files = read_files(self.root, client, version, artefact.manifest)
             check_bytes(artefact.manifest, files)
             check_content(artefact.manifest, files)

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 if sys.path and Path(sys.path[0]).resolve() == ROOT / "bench":
     sys.path[0] = str(ROOT)  # run as a script: the packages are beside bench/, not in it
 
-from bench.pilot_study.runs import METHODS, Job, play_all  # noqa: E402
+from bench.pilot_study.runs import VARIANTS, Job, play_all  # noqa: E402
 from bench.pilot_study.summary import by_task, markdown, summarise  # noqa: E402
 from bench.prompt_study.machine import machine  # noqa: E402
 from bench.prompt_study.progress import progress  # noqa: E402
@@ -68,7 +68,7 @@ def table(options: argparse.Namespace) -> None:
     """Every method on every seed. Ablations take Pilot's rate."""
     rates = json.loads(kept(options.out, "pilot_tune.json").read_text())["chosen"]
     shared = rates["local"] == rates["pilot"]  # then Pilot's own runs have the row
-    names = [*METHODS] if shared else [*METHODS, "local"]
+    names = [*VARIANTS] if shared else [*VARIANTS, "local"]
     jobs = [_job(name, rates, seed, shared) for name in names for seed in options.seeds]
     with progress("table", len(jobs)) as done:
         results = play_all(jobs, options.processes, options.out / RUNS, done)
@@ -81,10 +81,10 @@ def table(options: argparse.Namespace) -> None:
         "FedIT, personal": ("personal", runs["fedit"]),
         "Pilot, global": ("global", runs["pilot"]),
         "Pilot": ("personal", runs["pilot"]),
-        **{name: ("personal", runs[name]) for name in METHODS if name.startswith("with")},
+        **{name: ("personal", runs[name]) for name in VARIANTS if name.startswith("with")},
     }
     summary, tasks = summarise(rows, AGAINST), by_task(rows)
-    costs = {name: {way: mean(run[way] for run in runs[name]) for way in COSTS} for name in METHODS}
+    costs = {name: {way: mean(run[way] for run in runs[name]) for way in COSTS} for name in VARIANTS}
     _write(
         options.out, "table", {"seeds": options.seeds, "rates": rates, "rows": summary, "tasks": tasks, "costs": costs}
     )

@@ -25,7 +25,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # spinning threads starve t
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 from bench.privacy_study import show, steps  # noqa: E402
-from bench.privacy_study.federations import CLIENT, CLIP_NORM, DATA, METHODS, Job, play_all  # noqa: E402
+from bench.privacy_study.federations import CLIENT, CLIP_NORM, DATA, PRIVATE, Job, play_all  # noqa: E402
 from bench.prompt_study.machine import machine  # noqa: E402
 from bench.results_folder import COMMITTED, add_out, kept, results_folder  # noqa: E402
 
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, nargs="+", default=(0, 1, 2), help="default: 0 1 2")
     parser.add_argument("--epsilons", type=float, nargs="+", default=EPSILONS, help="default: 1 2 4 8 inf")
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
+    parser.add_argument("--methods", nargs="+", choices=PRIVATE, default=PRIVATE)
     parser.add_argument("--settings", nargs="+", choices=tuple(DATA), default=tuple(DATA))
     parser.add_argument("--processes", type=int, default=1, help="one thread each (default: 1)")
     rated = parser.add_mutually_exclusive_group()
@@ -79,7 +79,7 @@ def choose_rates(path: Path, processes: int) -> None:
     """Writes those with the best mean validation accuracy."""
     jobs = [
         Job(setting, method, epsilon, seed, lr, "val")
-        for (setting, method, epsilon) in itertools.product(DATA, METHODS, NOISE.values())
+        for (setting, method, epsilon) in itertools.product(DATA, PRIVATE, NOISE.values())
         for lr in RATES
         for seed in VALIDATION_SEEDS
     ]

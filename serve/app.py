@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 
 from adapters_store.versions.manifest import Family
 from serve.chat.conversation import Question
-from serve.classify.classified import Classified
+from serve.classify.class_scores import ClassScores
 from serve.errors import GatewayError, not_opened
 from serve.gateway import Gateway
 from serve.http.auth import Access
@@ -89,7 +89,7 @@ async def _question(gateway: Gateway, request: Request, access: Access, held: As
 
 async def _classified(
     gateway: Gateway, request: Request, access: Access, held: AsyncExitStack
-) -> tuple[Subject, ClassifyRequest, Classified]:
+) -> tuple[Subject, ClassifyRequest, ClassScores]:
     """Who was asked, what, and what is said."""
     owner = access.owner
     async with gateway.admission.body(owner, request.headers.get("content-length")):
@@ -111,10 +111,10 @@ async def _classified(
 async def _leased(
     gateway: Gateway, request: Request, access: Access, model: str, family: Family, held: AsyncExitStack
 ) -> Subject:
-    resident = await gateway.lease(access, model, family)
-    held.callback(resident.release)
-    request.state.client = resident.subject.client
-    return resident.subject
+    loaded = await gateway.lease(access, model, family)
+    held.callback(loaded.release)
+    request.state.client = loaded.subject.client
+    return loaded.subject
 
 
 def _add_knowledge(app: FastAPI, gateway: Gateway) -> None:

@@ -28,7 +28,7 @@ from serve.pictures.decoding import Decoder
 from serve.settings import Settings
 from serve.versions.copies import Copies
 from serve.versions.follow import Adapters
-from serve.versions.loaded import Host, Resident
+from serve.versions.loaded_versions import Host, LoadedVersion
 from serve.versions.subjects import Subject, of_base
 
 log = logging.getLogger(__name__)
@@ -125,7 +125,7 @@ class Gateway:
         clients = {} if self._adapters is None else self._adapters.counts()
         return {"ready": self.ready, "engine": engine, **clients}
 
-    async def lease(self, access: Access, model: str, family: Family) -> Resident:
+    async def lease(self, access: Access, model: str, family: Family) -> LoadedVersion:
         """What answers under that model name, for whoever holds the key; 404 where it opens none of that name.
 
         400 where that is asked for what another family does.

@@ -22,7 +22,7 @@ from train.data import ClientData, build
 from train.data.score import read_box
 from train.fed import main
 from train.methods import build_method
-from train.methods.base import ClientInfo
+from train.methods.contract import ClientInfo
 from train.models.clip import ResidentClip
 from train.models.resident import load_resident
 from train.run.config import RunConfig

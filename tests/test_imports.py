@@ -126,7 +126,7 @@ def test_the_loop_names_no_method() -> None:
         for node in ast.walk(ast.parse((ROOT / "train" / "federation" / "rounds.py").read_text()))
         if isinstance(node, ast.ImportFrom)
     ]
-    assert [m for m in imports if m.startswith("train.methods")] == ["train.methods.base"]
+    assert [m for m in imports if m.startswith("train.methods")] == ["train.methods.contract"]
     assert "train.methods" not in imports
 
 

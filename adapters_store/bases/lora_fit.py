@@ -24,7 +24,7 @@ def linear_shapes(base: Path) -> Shapes:
     return shapes
 
 
-def check_fit(adapter: Path, linears: Shapes) -> None:
+def check_linears(adapter: Path, linears: Shapes) -> None:
     """ValueError with one sentence where a LoRA tensor is for no linear of the base, or for one of another size."""
     for name, shape in _tensor_shapes(adapter / "adapter_model.safetensors").items():
         found = LORA.search(name)

@@ -22,6 +22,8 @@ from torch import Tensor
 CONNECTOR: Final = "connector.safetensors"
 ROUTER: Final = "router.weight"
 CLIENT: Final = "client"
+TASK: Final = "experts.0.task"
+"""The first expert: the client's own task's adapter, and the only one where nothing is mixed."""
 PARTS: Final = ("linear_1.weight", "linear_1.bias", "linear_2.weight", "linear_2.bias")
 EXPERT = re.compile(r"experts\.(\d+)\.task\.linear_1\.weight")
 

@@ -59,7 +59,7 @@ def check_content(manifest: Manifest, files: Mapping[str, bytes]) -> None:
         check_lora(manifest, shapes[WEIGHTS], files)
 
 
-def check_fit(manifest: Manifest, base_id: str | None, max_rank: int | None) -> None:
+def check_served(manifest: Manifest, base_id: str | None, max_rank: int | None) -> None:
     """Raises StoreError where the version was trained over another base, or has a larger rank than the engine takes."""
     if base_id is not None and manifest.base.id != base_id:
         raise StoreError(f"base is {manifest.base.id} ({manifest.base.name}) where {base_id} is served")

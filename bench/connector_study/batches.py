@@ -15,7 +15,7 @@ from torch import Tensor
 
 from adapters_store.personal.connector import mixture, read_connector
 from bench.connector_study.versions import connector_tensors, widths
-from serve.chat.connector_batch import FrozenByDigest, Served, connect, served
+from serve.chat.connector_batch import BatchedConnector, FrozenByDigest, batched, connect
 from serve.chat.vision import Vision
 
 CLIENTS: Final = 8
@@ -29,7 +29,7 @@ def measure(base: Path, repetitions: int) -> dict[str, Any]:
     """Images per second on one thread by size of batch; the ways take turns, and their medians count."""
     torch.set_num_threads(1)
     held, size, vision = FrozenByDigest(), widths(base), Vision(base, CPU)
-    ready = [served(read_connector(connector_tensors(k, size)), held, CPU) for k in range(CLIENTS)]
+    ready = [batched(read_connector(connector_tensors(k, size)), held, CPU) for k in range(CLIENTS)]
     measured: dict[str, Any] = {"clients": CLIENTS, "threads": 1, "images_per_second": {}}
     for images in BATCHES:
         features = torch.randn(images, *vision.sample.shape[1:], generator=torch.Generator().manual_seed(0))
@@ -52,13 +52,13 @@ def measure(base: Path, repetitions: int) -> dict[str, Any]:
     return measured
 
 
-def loop(connectors: Sequence[Served], features: Tensor) -> Tensor:
+def loop(connectors: Sequence[BatchedConnector], features: Tensor) -> Tensor:
     """What the clients' own adapters make of features (C, B/C, N, V), a client at a time."""
     rows = zip(connectors, features, strict=True)
     return torch.stack([mixture(one.own, one.weights(taken)[..., one.places], taken) for one, taken in rows])
 
 
-def bmm(connectors: Sequence[Served], features: Tensor) -> Tensor:
+def bmm(connectors: Sequence[BatchedConnector], features: Tensor) -> Tensor:
     """The same by one batched product over all clients' weights, which must be of one shape and are copied for it."""
     flat = features.flatten(1, 2)  # (C, B/C·N, V)
     weights = torch.stack([one.weights(taken)[..., one.places] for one, taken in zip(connectors, flat, strict=True)])

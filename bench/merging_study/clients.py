@@ -17,7 +17,7 @@ from train.data import ClientData, Example, build
 from train.federation.client import Site
 from train.merging.adapter import Adapter, read_adapter
 from train.methods import build_method
-from train.methods.base import ClientInfo, Turn
+from train.methods.contract import ClientInfo, Turn
 from train.models.clip import ResidentClip
 from train.models.resident import load_resident
 from train.run.config import RunConfig

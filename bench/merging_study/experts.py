@@ -18,7 +18,7 @@ from train.merging.ataf_alpha import CANDIDATES, choose_alpha
 from train.merging.means import exact_mean
 from train.merging.ties import ties
 from train.methods import build_method
-from train.methods.base import ClientInfo, Turn
+from train.methods.contract import ClientInfo, Turn
 from train.models.lora import LoraOptions, LoraPersonal
 from train.models.resident import load_resident
 from train.run.config import RunConfig

@@ -9,7 +9,7 @@ import torch
 
 from bench.prompt_study.machine import MIB, peak_memory_mib
 from bench.prompt_study.sizes import random_weights
-from train.methods.base import ClientInfo, ServerContext, Update
+from train.methods.contract import ClientInfo, ServerContext, Update
 from train.methods.sap import SAP, SAPOptions
 from train.models.clip import ResidentClip
 

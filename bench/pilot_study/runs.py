@@ -18,7 +18,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent.parent
 CONFIG: Final = ROOT / "train" / "configs" / "pilot_scenes.yaml"
 Values = Mapping[str, Any]
 
-METHODS: Final[dict[str, Values]] = {
+VARIANTS: Final[dict[str, Values]] = {
     "fedit": {"name": "fedit", "connector": True},
     "pilot": {"name": "pilot"},
     "without ATA": {"name": "pilot", "aggregation": "mean"},
@@ -31,7 +31,7 @@ METHODS: Final[dict[str, Values]] = {
 
 @dataclass(frozen=True)
 class Job:
-    """One run: a method of ``METHODS`` at a learning rate, on one seed's data, scored on a split."""
+    """One run: a method of ``VARIANTS`` at a learning rate, on one seed's data, scored on a split."""
 
     method: str
     lr: float
@@ -43,8 +43,8 @@ class Job:
 def config(job: Job) -> dict[str, Any]:
     """The run's configuration."""
     values: dict[str, Any] = yaml.safe_load(CONFIG.read_text())
-    personal = 0 if METHODS[job.method]["name"] == "pilot" else steps_of_an_exchange(values)
-    values["method"] = dict(METHODS[job.method])
+    personal = 0 if VARIANTS[job.method]["name"] == "pilot" else steps_of_an_exchange(values)
+    values["method"] = dict(VARIANTS[job.method])
     values["client"] |= {"lr": job.lr, "personal_steps": personal}
     references = ["zero_shot", "local"] if job.local else ["zero_shot"]
     values |= {"seed": job.seed, "evaluate": {"split": job.split, "references": references}}

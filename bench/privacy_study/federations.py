@@ -23,7 +23,7 @@ DATA: Final[dict[str, dict[str, Any]]] = {
     "digits_dirichlet": {"few_shot": None, "train_per_client": 300},
 }
 """Changed of bench/prompt_study/settings.py: more examples a client, since ε is paid for each one's influence."""
-METHODS: Final = ("promptfl", "pfedmoap")
+PRIVATE: Final = ("promptfl", "pfedmoap")
 CLIENT: Final = {
     "local_steps": 10,
     "local_epochs": None,

@@ -12,7 +12,7 @@ from bench.privacy_study.federations import Job, run_values
 from train.data import build
 from train.federation.client import Site
 from train.methods import build_method
-from train.methods.base import ClientInfo, Turn
+from train.methods.contract import ClientInfo, Turn
 from train.models.resident import load_resident
 from train.privacy.dp_sgd import Mechanism
 from train.run.config import RunConfig

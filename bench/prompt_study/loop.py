@@ -19,10 +19,10 @@ from train.federation.client import Site
 from train.federation.local_backend import LocalBackend
 from train.federation.log import RunLog
 from train.federation.rounds import Federation
-from train.methods.base import ClientInfo, Method, Turn
+from train.methods.contract import ClientInfo, Method, Turn
 from train.methods.pfedmoap import PFedMoAP
-from train.models.base import Outputs, Personal
 from train.models.clip import ResidentClip
+from train.models.interfaces import Outputs, Personal
 from train.models.resident import load_resident
 from train.run.config import RunConfig
 from train.tensors import Tensors

@@ -20,9 +20,9 @@ from adapters_store.personal.gate import HEADS, SCALE, gate_width
 from adapters_store.personal.text_tower import text_tower
 from bench.prompt_study.loop import WatchedPFedMoAP
 from train.data import Example
-from train.methods.base import ClientInfo, Turn
-from train.models.base import Personal
+from train.methods.contract import ClientInfo, Turn
 from train.models.clip import SUFFIX_TEMPLATE, Classifier, Labelled, ResidentClip
+from train.models.interfaces import Personal
 from train.tensors import Tensors
 
 

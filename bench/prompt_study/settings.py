@@ -28,7 +28,7 @@ SETTINGS: Final = {
     "digits_2": Setting("pfedmoap_digits", {"partition": "pathological", "classes_per_client": 2}),
     "digits_dirichlet": Setting("pfedmoap_digits", {}),
 }
-METHODS: Final[dict[str, Values]] = {
+COMPARED: Final[dict[str, Values]] = {
     "coop": {"name": "coop"},
     "promptfl": {"name": "promptfl"},
     "pfedprompt": {"name": "pfedprompt", "opt_in": "all"},

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from bench.prompt_study.accuracy import Job, Result, by_client
 from bench.prompt_study.intervals import over_seeds, paired
-from bench.prompt_study.settings import ABLATIONS, METHODS, SETTINGS, Values
+from bench.prompt_study.settings import ABLATIONS, COMPARED, SETTINGS, Values
 from bench.prompt_study.tuning import row
 
 REFERENCES: Final = ("coop", "promptfl")
@@ -19,7 +19,7 @@ def jobs(settings: Sequence[str], seeds: Sequence[int], tuned: Tuned, data: Valu
     made = []
     for setting in settings:
         rates = tuned.get(setting, {})
-        rows = [row(method, method, rates.get(method, {})) for method in METHODS]
+        rows = [row(method, method, rates.get(method, {})) for method in COMPARED]
         rows += [row(name, "pfedmoap", rates.get("pfedmoap", {}), **changed) for name, changed in ABLATIONS.items()]
         made += [Job(setting, seed, rows, "test", data, federation) for seed in seeds]
     return made
@@ -35,7 +35,7 @@ def summarise(results: Sequence[Result]) -> dict[str, Any]:
 
 
 def _setting(results: Sequence[Result]) -> dict[str, Any]:
-    accuracy = {name: by_client(results, name) for name in ("zero-shot", *METHODS, *ABLATIONS)}
+    accuracy = {name: by_client(results, name) for name in ("zero-shot", *COMPARED, *ABLATIONS)}
     rows: dict[str, Any] = {}
     for name, clients in accuracy.items():
         against = ("pfedmoap",) if name in ABLATIONS else tuple(one for one in REFERENCES if one != name)
@@ -60,7 +60,7 @@ def markdown(settings: Mapping[str, Any]) -> str:
         rows = summary["rows"]
         lines += ["", f"**{setting}**", "", "| method | mean client | worst client | − CoOp | − PromptFL | " + COST]
         lines += ["|---|---|---|---|---|---|---|---|"]
-        for name in ("zero-shot", *METHODS):
+        for name in ("zero-shot", *COMPARED):
             shown = [_points(rows[name]["mean"]), _points(rows[name]["worst"])]
             shown += [_difference(rows[name]["minus"].get(other)) for other in REFERENCES]
             lines.append(f"| {name} | {' | '.join(shown)} | {_spent(rows[name]['cost'])} |")

@@ -6,7 +6,7 @@ from statistics import mean
 from typing import Any, Final
 
 from bench.prompt_study.accuracy import Job, Result, Row, by_client
-from bench.prompt_study.settings import METHODS, SETTINGS, Values
+from bench.prompt_study.settings import COMPARED, SETTINGS, Values
 
 RATES: Final = (0.01, 0.03, 0.1, 0.3)
 GATE_RATES: Final = (0.01, 0.05)
@@ -24,12 +24,12 @@ def candidates(method: str) -> Iterator[dict[str, float]]:
 def row(name: str, method: str, rates: Mapping[str, float], **options: Any) -> Row:
     """A run of ``method`` with these rates and options of its own."""
     gate = {"gate_lr": rates["gate_lr"]} if "gate_lr" in rates else {}
-    return Row(name, {**METHODS[method], **gate, **options}, {"lr": rates["lr"]} if "lr" in rates else {})
+    return Row(name, {**COMPARED[method], **gate, **options}, {"lr": rates["lr"]} if "lr" in rates else {})
 
 
 def jobs(settings: Sequence[str], seeds: Sequence[int], data: Values, federation: Values) -> list[Job]:
     """Every candidate of every method, in every setting and seed."""
-    rows = [row(spell(method, rates), method, rates) for method in METHODS for rates in candidates(method)]
+    rows = [row(spell(method, rates), method, rates) for method in COMPARED for rates in candidates(method)]
     return [Job(setting, seed, rows, "val", data, federation) for setting in settings for seed in seeds]
 
 
@@ -43,7 +43,7 @@ def choose(results: Sequence[Result]) -> dict[str, Any]:
     for setting in (name for name in SETTINGS if any(result.setting == name for result in results)):
         of_setting = [result for result in results if result.setting == setting]
         chosen[setting], tried[setting] = {}, {}
-        for method in METHODS:
+        for method in COMPARED:
             scored = [
                 {**rates, "accuracy": mean(map(mean, by_client(of_setting, spell(method, rates))))}
                 for rates in candidates(method)

@@ -37,7 +37,7 @@ FrozenByDigest = WeakValueDictionary[bytes, Frozen]  # an adapter goes with the 
 
 
 @dataclass(frozen=True, eq=False)
-class Served:
+class BatchedConnector:
     """A connector ready for batches."""
 
     router: Tensor  # (T, V); zero where the connector has none, which weighs the experts alike
@@ -55,7 +55,7 @@ class Served:
         return F.pad(F.linear(features, self.router).softmax(-1), (0, 1), value=1.0)
 
 
-def served(connector: Connector, held: FrozenByDigest, device: torch.device) -> Served:
+def batched(connector: Connector, held: FrozenByDigest, device: torch.device) -> BatchedConnector:
     """The connector in float32 on the device, in memory of its own; its frozen adapters from ``held``, or put there.
 
     Frozen, and so the same for many clients, is what experts after the first have of their task.
@@ -66,7 +66,7 @@ def served(connector: Connector, held: FrozenByDigest, device: torch.device) -> 
     if connector.client is not None:
         own.append((len(experts), connector.client))
     router = torch.zeros(len(experts), vision) if connector.router is None else connector.router
-    return Served(
+    return BatchedConnector(
         _floats(router, device),
         Stack(*(_floats(tensor, device) for tensor in stack([adapter for _, adapter in own]))),
         [place for place, _ in own],
@@ -74,10 +74,10 @@ def served(connector: Connector, held: FrozenByDigest, device: torch.device) -> 
     )
 
 
-def connect(connectors: Sequence[Served], features: Tensor) -> Tensor:
+def connect(connectors: Sequence[BatchedConnector], features: Tensor) -> Tensor:
     """(B, N, W): image b of features (B, N, V) through ``connectors[b]``."""
     soft = features.new_empty((*features.shape[:-1], connectors[0].own.bias_2.shape[-1]))
-    rows_of: dict[Served, list[int]] = {}
+    rows_of: dict[BatchedConnector, list[int]] = {}
     for row, connector in enumerate(connectors):
         rows_of.setdefault(connector, []).append(row)
     uses: dict[Frozen, list[tuple[list[int], Tensor]]] = {}

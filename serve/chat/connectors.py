@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 
 from adapters_store.personal.connector import CONNECTOR, Connector, read_connector
-from serve.chat.connector_batch import FrozenByDigest, Served, connect, served
+from serve.chat.connector_batch import BatchedConnector, FrozenByDigest, batched, connect
 from serve.chat.vision import Vision
 from serve.errors import unavailable
 from serve.metrics import Metrics
@@ -25,7 +25,7 @@ from serve.versions.subjects import Subject
 
 @dataclass
 class _Kept:
-    served: Served
+    connector: BatchedConnector
     users: int = 0
 
 
@@ -44,7 +44,7 @@ class Connectors:
     @property
     def nbytes(self) -> int:
         """Bytes of all that is in memory, shared adapters counted once."""
-        own = sum(kept.served.nbytes for kept in self._kept.values())
+        own = sum(kept.connector.nbytes for kept in self._kept.values())
         frozen = [reference() for reference in self._frozen.valuerefs()]  # a list: a file may be read meanwhile
         return own + sum(adapter.nbytes for adapter in frozen if adapter is not None)
 
@@ -53,7 +53,7 @@ class Connectors:
         if subject.connector is not None:
             kept = await self._get(subject, subject.connector)
             try:
-                await asyncio.to_thread(self._try, kept.served)
+                await asyncio.to_thread(self._try, kept.connector)
             except ValueError:
                 self.unload(subject)
                 raise
@@ -64,7 +64,7 @@ class Connectors:
             self._kept.pop(subject.connector, None)
 
     @asynccontextmanager
-    async def using(self, subject: Subject) -> AsyncIterator[Served | None]:
+    async def using(self, subject: Subject) -> AsyncIterator[BatchedConnector | None]:
         """The version's connector for as long as the block lasts; None where it has none.
 
         503 where it is no longer in memory and its file is gone or damaged.
@@ -78,7 +78,7 @@ class Connectors:
             raise unavailable(f"{subject.name} cannot answer: {error}", retry_after_s=60) from error
         kept.users += 1
         try:
-            yield kept.served
+            yield kept.connector
         finally:
             kept.users -= 1
             self._make_room()
@@ -102,7 +102,7 @@ class Connectors:
                 del self._kept[digest]
                 self._metrics.connector_evicted()
 
-    def _read(self, subject: Subject) -> Served:
+    def _read(self, subject: Subject) -> BatchedConnector:
         try:
             data = (subject.folder / CONNECTOR).read_bytes()
         except OSError as error:
@@ -113,10 +113,10 @@ class Connectors:
             connector = read_connector(load(data))
         except SafetensorError as error:
             raise ValueError(f"file {CONNECTOR} is not a readable safetensors file ({error})") from error
-        self._check_fit(connector)
-        return served(connector, self._frozen, self._vision.device)
+        self._check_shapes(connector)
+        return batched(connector, self._frozen, self._vision.device)
 
-    def _check_fit(self, connector: Connector) -> None:
+    def _check_shapes(self, connector: Connector) -> None:
         """Raises ValueError unless the connector is between this vision tower and this language model."""
         adapter = connector.experts[0][0]
         for name, found, needed in (
@@ -127,6 +127,6 @@ class Connectors:
                 raise ValueError(f"{CONNECTOR} {name} of width {found} where the base has {needed}")
 
     @torch.inference_mode()
-    def _try(self, connector: Served) -> None:
+    def _try(self, connector: BatchedConnector) -> None:
         if not bool(torch.isfinite(connect([connector], self._vision.sample)).all()):
             raise ValueError(f"soft tokens of {CONNECTOR} are not finite")

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from pathlib import Path
 
-from adapters_store.bases.lora_fit import check_fit, linear_shapes
+from adapters_store.bases.lora_fit import check_linears, linear_shapes
 from serve.chat.soft_tokens import SoftTokens
 from serve.chat.templates import Prompts
 from serve.engine.client import EngineClient
@@ -63,7 +63,7 @@ class EngineHost:
         too much to it.
         """
         await self._prompts.check(subject.prompt_template)
-        await asyncio.to_thread(check_fit, subject.folder, self._linears)
+        await asyncio.to_thread(check_linears, subject.folder, self._linears)
         await asyncio.to_thread(check_magnitude, subject.folder, self._norms, self._most)
         await self._soft_tokens.load(subject)
         try:

@@ -18,7 +18,7 @@ from torch import Tensor
 from adapters_store.personal.tensor_cache import TensorCache
 from adapters_store.pictures.pixels import to_pixels
 from adapters_store.pictures.transform import ImageTransform
-from serve.chat.connector_batch import Served, connect
+from serve.chat.connector_batch import BatchedConnector, connect
 from serve.chat.connectors import Connectors
 from serve.chat.vision import Vision
 from serve.errors import GatewayError
@@ -36,7 +36,7 @@ class _Asked:
     image: Image.Image
     transform: ImageTransform
     features: Tensor | None
-    connector: Served | None
+    connector: BatchedConnector | None
 
 
 class SoftTokens:
@@ -93,7 +93,7 @@ class SoftTokens:
         self._metrics.soft_tokens("features", len(items), time.perf_counter() - began)
         return [one.clone() for one in found]  # a view, kept, would keep its whole batch
 
-    def _soft(self, connectors: Sequence[Served | None], features: Sequence[Tensor]) -> list[Tensor]:
+    def _soft(self, connectors: Sequence[BatchedConnector | None], features: Sequence[Tensor]) -> list[Tensor]:
         """The soft tokens of features (N, V), those of the base's projector in one batch and all others in another."""
         began = time.perf_counter()
         stacked = torch.stack(list(features)).to(self._vision.device)

@@ -21,7 +21,7 @@ from adapters_store.personal.prompt import CLASS_FIELD, prompt_width
 from adapters_store.personal.tensor_cache import TensorCache
 from adapters_store.pictures.pixels import to_pixels
 from adapters_store.pictures.transform import ImageTransform
-from serve.classify.classified import Classified, classified
+from serve.classify.class_scores import ClassScores, class_scores
 from serve.classify.head_fit import check_head
 from serve.classify.vision_versions import Tower, encode, has_tower, read_tower
 from serve.classify.zero_shot import ZeroShot
@@ -91,18 +91,20 @@ class Classifier:
         await self._batcher.close()
         await self._zero_shot.close()
 
-    async def answer(self, subject: Subject, picture: Picture, owner: str) -> Classified:
+    async def answer(self, subject: Subject, picture: Picture, owner: str) -> ClassScores:
         """What the version says of the picture, over its own classes."""
         loaded = self._loaded[subject.name]
         features = await self._image_features(picture, subject.image_transform, owner, loaded.tower)
-        return await asyncio.to_thread(classified, loaded.head, subject.class_names, features, self._device)
+        return await asyncio.to_thread(class_scores, loaded.head, subject.class_names, features, self._device)
 
     def transform(self, subject: Subject, zero_shot: bool) -> ImageTransform:
         """How a picture has to be made that the subject, or the base in its place, is asked about."""
         own = not zero_shot or self._loaded[subject.name].tower is not None
         return subject.image_transform if own else self._clip.image_transform
 
-    async def zero_shot(self, class_names: Sequence[str], picture: Picture, owner: str, subject: Subject) -> Classified:
+    async def zero_shot(
+        self, class_names: Sequence[str], picture: Picture, owner: str, subject: Subject
+    ) -> ClassScores:
         """What is said of the picture over classes that come with it: by the subject's own tower, else by the base.
 
         400 where a name is too long.
@@ -114,7 +116,7 @@ class Classifier:
         except ValueError as error:
             raise invalid(f"field 'classes': {error}", "classes") from error
         features = await self._image_features(picture, self.transform(subject, zero_shot=True), owner, tower)
-        return await asyncio.to_thread(classified, head, class_names, features, self._device)
+        return await asyncio.to_thread(class_scores, head, class_names, features, self._device)
 
     async def _image_features(
         self, picture: Picture, transform: ImageTransform, owner: str, tower: Tower | None

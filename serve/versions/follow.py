@@ -17,7 +17,7 @@ from serve.errors import EngineUnreachableError, GatewayError, other_route, unav
 from serve.http.auth import SHARED
 from serve.settings import Settings
 from serve.versions.copies import Copies
-from serve.versions.loaded import Host, Resident, Residents
+from serve.versions.loaded_versions import Host, LoadedVersion, LoadedVersions
 from serve.versions.pointers import Place, names_of, read_pointers, versions_of
 from serve.versions.prepared import Prepared
 from serve.versions.refused import Refused
@@ -43,7 +43,7 @@ class Adapters:
         self._settings = settings
         self._live: dict[Place, Subject] = {}  # what answers
         self._prepared = Prepared(store, hosts, copies)
-        self._residents = Residents(hosts, self._keeps)
+        self._loaded_versions = LoadedVersions(hosts, self._keeps)
         self._refused = Refused(settings.retry_refused_s)
         self._following: dict[Place, asyncio.Task[None]] = {}  # their followers at work
         self._wake = asyncio.Event()
@@ -125,7 +125,7 @@ class Adapters:
         await self._settle()
         await self._clean_up()
 
-    async def lease(self, client: str, family: Family, version: str | None = None) -> Resident:
+    async def lease(self, client: str, family: Family, version: str | None = None) -> LoadedVersion:
         """The loaded version to answer with, to be released after the answer; 404 where there is none of that name.
 
         400 where the client, or the version that is named, is of another family alone.
@@ -138,7 +138,7 @@ class Adapters:
         if self._refused.now(subject.name):
             raise unavailable(self.refused[subject.name], retry_after_s=60)
         try:
-            return await self._residents.lease(subject)
+            return await self._loaded_versions.lease(subject)
         except ValueError as error:
             raise unavailable(f"{subject.name} cannot answer: {error}", retry_after_s=60) from error
 
@@ -186,8 +186,8 @@ class Adapters:
         """Gives up what nobody needs: idle versions beyond the spare ones, and those that the store has no more."""
         unwanted = {name for name in self._prepared if self._refused.now(name)}
         unwanted |= await asyncio.to_thread(self._prepared.gone)
-        await self._residents.trim(SPARE_VERSIONS, unwanted)
-        await self._prepared.give_up(lambda name: self._keeps(name) or self._residents.holds(name))
+        await self._loaded_versions.trim(SPARE_VERSIONS, unwanted)
+        await self._prepared.give_up(lambda name: self._keeps(name) or self._loaded_versions.holds(name))
 
     async def _follow(self, place: Place, pointer: Live) -> None:
         """Brings what the pointer names; where that cannot be and nothing answers yet, the newest before it."""
@@ -208,7 +208,7 @@ class Adapters:
         if self._refused.now(name):
             return False
         try:
-            await self._residents.bring(await self._prepared.make(client, version))
+            await self._loaded_versions.bring(await self._prepared.make(client, version))
         except EngineUnreachableError:
             log.warning("the engine went away while %s was loaded", name)  # it wakes us when it is back
             self._refused.add_deadly(name)
@@ -228,7 +228,7 @@ class Adapters:
     async def _bring_fixed(self, subject: Subject) -> None:
         """The base, without which nobody is served: what goes wrong is said, and tried again at the next look."""
         try:
-            await self._residents.bring(subject)
+            await self._loaded_versions.bring(subject)
             self._live[subject.client, subject.family] = subject
         except (GatewayError, ValueError) as error:
             log.error("%s cannot answer: %s", subject.name, error)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from adapters_store.store import Store, StoreError
 from serve.versions.copies import Copies
-from serve.versions.loaded import Host
+from serve.versions.loaded_versions import Host
 from serve.versions.subjects import Subject, of_artefact
 
 AT_ONCE = 2  # versions read and verified at the same time

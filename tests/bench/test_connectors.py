@@ -13,7 +13,7 @@ from adapters_store.personal.connector import read_connector
 from adapters_store.store import Store
 from bench.connector_study import batches, load, versions
 from bench.connectors import BASE, main, markdown
-from serve.chat.connector_batch import FrozenByDigest, served
+from serve.chat.connector_batch import FrozenByDigest, batched
 from tests.floats import check_close
 from tests.serve.artefacts import CONNECTOR_TERMS
 
@@ -23,7 +23,7 @@ CPU = torch.device("cpu")
 @pytest.mark.numeric
 def test_both_ways_to_compute_a_batch_compute_the_same() -> None:
     size, held = versions.widths(BASE), FrozenByDigest()
-    ready = [served(read_connector(versions.connector_tensors(k, size)), held, CPU) for k in range(3)]
+    ready = [batched(read_connector(versions.connector_tensors(k, size)), held, CPU) for k in range(3)]
     assert len(held) == versions.TASKS  # what the clients received of the tasks, each held once
     features = torch.randn(3, 2, 8, size.vision, generator=torch.Generator().manual_seed(0))
     check_close(batches.bmm(ready, features), batches.loop(ready, features), CONNECTOR_TERMS)

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from bench.pilot_study.runs import METHODS, Job, config, steps_of_an_exchange
+from bench.pilot_study.runs import VARIANTS, Job, config, steps_of_an_exchange
 from bench.pilot_study.summary import WHERE, by_task, markdown, scores, summarise
 from train.run.config import RunConfig
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", VARIANTS)
 def test_every_row_is_a_valid_configuration_of_as_many_steps(method: str) -> None:
     """Pilot's first round has one exchange more than FedIT's; personal steps make up for it."""
     values = config(Job(method, 1e-3, 0, "test"))

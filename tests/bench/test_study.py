@@ -7,7 +7,7 @@ import pytest
 
 from bench.prompt_study import table, tuning
 from bench.prompt_study.accuracy import Job, Result, play
-from bench.prompt_study.settings import ABLATIONS, METHODS, SETTINGS, run_config
+from bench.prompt_study.settings import ABLATIONS, COMPARED, SETTINGS, run_config
 from bench.prompts import main
 
 QUICK = {"few_shot": 1, "val_per_client": 4, "test_per_client": 8}
@@ -17,7 +17,7 @@ def test_every_row_of_the_table_is_a_valid_configuration() -> None:
     for job in table.jobs(list(SETTINGS), [0], {}, {}, {}):
         setting = SETTINGS[job.setting]
         found = [run_config(setting.config, 0, row.method, data=dict(setting.data)).method for row in job.rows]
-        assert len({one.model_dump_json() for one in found}) == len(METHODS) + len(ABLATIONS)
+        assert len({one.model_dump_json() for one in found}) == len(COMPARED) + len(ABLATIONS)
         assert len({one.prompt.model_dump_json() for one in found}) == 1  # type: ignore[union-attr]
 
 
@@ -41,7 +41,7 @@ def test_a_job_scores_every_client_by_every_method() -> None:
 
 
 def test_the_best_rate_on_validation_data_is_chosen_and_of_equals_the_smallest() -> None:
-    names = [tuning.spell(method, rates) for method in METHODS for rates in tuning.candidates(method)]
+    names = [tuning.spell(method, rates) for method in COMPARED for rates in tuning.candidates(method)]
     score = {"coop lr=0.03": 0.9, "coop lr=0.1": 0.9, "pfedmoap lr=0.1 gate_lr=0.05": 0.8}
     accuracy = {name: {"client-00": score.get(name, 0.5)} for name in names}
     chosen = tuning.choose([Result("digits_2", 10, accuracy, {})])["chosen"]["digits_2"]
@@ -56,7 +56,7 @@ def test_the_command_writes_results_and_machine(tmp_path: Path, capsys: pytest.C
     results = json.loads((tmp_path / "prompts_table.json").read_text())
     assert results["machine"]["torch"]
     rows = results["settings"]["digits_2"]["rows"]
-    assert set(rows) == {"zero-shot", *METHODS, *ABLATIONS}
+    assert set(rows) == {"zero-shot", *COMPARED, *ABLATIONS}
     assert len(rows["pfedmoap"]["minus"]["coop"]["seeds"]) == 2
     assert (tmp_path / "prompts_table.md").read_text().strip() in capsys.readouterr().out
 

@@ -105,7 +105,7 @@ MUTANTS: Final = (
         ALPHA,
     ),
     Mutant("train/merging/ataf_alpha.py", "return min(scores", "return max(scores", ALPHA),
-    Mutant("train/models/answers.py", "replace(anchor, answer=own)", "anchor", "tests/train/merge/test_resident.py"),
+    Mutant("train/models/answers.py", "replace(anchor, answer=own)", "anchor", "tests/train/merge/test_asked_model.py"),
     Mutant("train/merging/sap.py", "RATIO = 0.95", "RATIO = 0.5", SAP),
     Mutant("train/merging/sap.py", "gradient.to(torch.float64)).abs()", "gradient.to(torch.float64))", SAP),
     Mutant(
@@ -135,13 +135,13 @@ MUTANTS: Final = (
         "serve/chat/conversation.py", '"cache_salt": owner,', '"cache_salt": "",', "tests/serve/chat/test_cache_salt.py"
     ),
     Mutant(
-        "serve/versions/loaded.py",
+        "serve/versions/loaded_versions.py",
         "key=lambda r: r.used_at, reverse=True",
         "key=lambda r: r.used_at",
         "tests/serve/versions/test_adapters.py",
     ),
     Mutant(
-        "serve/versions/loaded.py",
+        "serve/versions/loaded_versions.py",
         "(self._keeps(r.subject.name), r.used_at)",
         "(self._keeps(r.subject.name), -r.used_at)",
         "tests/serve/versions/test_adapters.py",

@@ -6,8 +6,8 @@ import pytest
 
 from tests.train.small import config
 from train.methods import build_method
-from train.models.base import ResidentModel
 from train.models.clip import ResidentClip
+from train.models.interfaces import ResidentModel
 from train.models.mllm import Mllm
 from train.models.resident import load_resident
 

@@ -10,10 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from train.backends import local
+
 from adapters_store.store import Store
 from train import checkpoint, fed
-from train.backends import local
-from train.methods.base import Method
+from train.methods.contract import Method
 from train.methods.fedit import FedIT
 from train.methods.pilot import Pilot
 from train.methods.promptfl import PromptFL

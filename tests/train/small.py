@@ -12,8 +12,8 @@ from train.federation.local_backend import LocalBackend
 from train.federation.log import RunLog
 from train.federation.rounds import Federation
 from train.methods import build_method
-from train.methods.base import ClientInfo, Method
-from train.models.base import ResidentModel
+from train.methods.contract import ClientInfo, Method
+from train.models.interfaces import ResidentModel
 from train.run.config import RunConfig
 from train.run.private import mechanism_of
 

@@ -7,8 +7,8 @@ from typing import Protocol
 
 from train.federation.checkpoint import Checkpoint
 from train.federation.evaluate import Scores
-from train.methods.base import Turn
-from train.models.base import Artefact
+from train.methods.contract import Turn
+from train.models.interfaces import Artefact
 from train.tensors import Tensors
 
 

@@ -11,8 +11,8 @@ import torch
 from train.data import ClientData
 from train.federation.evaluate import Scores, evaluate, unseen_row
 from train.federation.optimise import batches, learning_rate, optimiser, step_count
-from train.methods.base import ClientInfo, Method, Turn
-from train.models.base import Artefact, Personal, ResidentModel
+from train.methods.contract import ClientInfo, Method, Turn
+from train.models.interfaces import Artefact, Personal, ResidentModel
 from train.models.resident import zero_shot
 from train.privacy.dp_sgd import Mechanism, poisson_samples, set_example_gradients_
 from train.sections import ClientConfig

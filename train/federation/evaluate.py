@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from train.data import Example
 from train.data.metrics import metrics
 from train.data.score import score
-from train.models.base import Personal
+from train.models.interfaces import Personal
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from train.federation.backend import Ending, Reply
 from train.federation.checkpoint import Checkpoint
 from train.federation.client import Late, Site
 from train.federation.evaluate import Scores
-from train.methods.base import Turn
-from train.models.base import Artefact
+from train.methods.contract import Turn
+from train.models.interfaces import Artefact
 from train.tensors import Tensors, read, to_bytes
 
 Notify = Callable[[str], None]

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from adapters_store.disk.files import make_folder
 from train.federation.backend import Reply
-from train.methods.base import Turn
+from train.methods.contract import Turn
 
 Track = Callable[[Mapping[str, float], int], None]
 

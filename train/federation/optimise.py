@@ -7,7 +7,7 @@ from typing import Final
 import torch
 from torch import nn
 
-from train.methods.base import Turn
+from train.methods.contract import Turn
 from train.sections import ClientConfig
 from train.tensors import generator
 

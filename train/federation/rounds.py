@@ -1,8 +1,8 @@
 """The one loop: choose clients, send parcels, screen and combine what comes back, commit the round.
 
-It knows neither methods nor engines by name: a method (train/methods/base.py) says what is sent, checked and combined,
-a backend (train/federation/backend.py) carries it. Round numbers start at 1; the personal turn is committed as the one
-after the last.
+It knows neither methods nor engines by name: a method (train/methods/contract.py) says what is sent, checked and
+combined, a backend (backend.py beside it) carries it. Round numbers start at 1; the personal turn is committed as the
+one after the last.
 """
 
 import random
@@ -16,8 +16,8 @@ import torch
 from train.federation.backend import Backend, Ending, Reply
 from train.federation.checkpoint import Checkpoint, Checkpoints
 from train.federation.log import RunLog
-from train.methods.base import ClientInfo, Method, ServerContext, Turn, Update
-from train.models.base import Artefact, ResidentModel
+from train.methods.contract import ClientInfo, Method, ServerContext, Turn, Update
+from train.models.interfaces import Artefact, ResidentModel
 from train.sections import FederationConfig
 from train.tensors import Tensors, derive_seed, schema_of
 

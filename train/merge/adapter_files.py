@@ -13,7 +13,7 @@ from torch.nn.functional import pad
 
 from train.lowrank import Factors
 from train.merge.adapter_config import CONFIG, PREFIX, WEIGHTS, merged_config, peft_folder, read_config
-from train.merge.checkpoints import Checkpoint, write_tensors
+from train.merge.model_files import Checkpoint, write_tensors
 from train.merging.adapter import A, B, Computed, in_file_order, read_adapter
 from train.tensors import Schema
 

@@ -94,7 +94,7 @@ def _masked(
     )
 
 
-METHODS: Final[dict[str, Callable[[Sequence[Adapter], MergeOptions, int], Merged]]] = {
+ADAPTER_MERGES: Final[dict[str, Callable[[Sequence[Adapter], MergeOptions, int], Merged]]] = {
     "ataf": _ataf,
     "mean": _mean,
     "factor_mean": _factor_mean,

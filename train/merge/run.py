@@ -15,7 +15,7 @@ from adapters_store.paths import resolve
 from train.lowrank import Factors
 from train.merge import adapter_methods, whole_models
 from train.merge.adapter_files import AdapterFile, is_adapter, write_peft
-from train.merge.checkpoints import Checkpoint
+from train.merge.model_files import Checkpoint
 from train.merge.options import MergeOptions
 from train.merge.output_folder import output_folder
 from train.merge.whole_models import Stream, Vectors, between, merge_models
@@ -23,7 +23,7 @@ from train.merging.adapter import Adapter, Recompressed, together
 from train.merging.means import recompress
 
 if TYPE_CHECKING:
-    from train.merge.resident import Resident
+    from train.merge.asked_model import AskedModel
 
 Done = Callable[[str], None]
 
@@ -88,12 +88,12 @@ def _by_method(adapters: Sequence[Adapter], options: MergeOptions, rank: int) ->
         return _resident(options).sap(adapters, rank)
     if options.method == "anchored":
         return _resident(options).anchored(adapters)
-    return adapter_methods.METHODS[options.method](adapters, options, rank)
+    return adapter_methods.ADAPTER_MERGES[options.method](adapters, options, rank)
 
 
 def _merge_models(options: MergeOptions, folder: Path) -> list[str]:
-    if options.method not in whole_models.METHODS:
-        allowed = ", ".join(whole_models.METHODS)
+    if options.method not in whole_models.MODEL_MERGES:
+        allowed = ", ".join(whole_models.MODEL_MERGES)
         raise ValueError(f"--method: {options.method} merges adapters alone; full checkpoints allow {allowed}")
     for name in {"rank", "space", "rescale"} & options.model_fields_set:
         raise ValueError(f"--{name}: is for adapters, and {options.adapters[0]} is a full checkpoint")
@@ -102,7 +102,7 @@ def _merge_models(options: MergeOptions, folder: Path) -> list[str]:
     base, models = Checkpoint(resolve(options.base)), [Checkpoint(path) for path in options.adapters]
     said: list[str] = []
     if options.alpha == "jsd":
-        from train.merge.resident import alpha_of_models, check_kind  # slow to import, as above
+        from train.merge.asked_model import alpha_of_models, check_kind  # slow to import, as above
 
         for path in options.adapters:
             check_kind(path, "--adapters", "a LLaVA's")
@@ -134,17 +134,17 @@ def _write(
             folder,
             base,
             models,
-            method or (lambda vectors: whole_models.METHODS[options.method](vectors, options)),
+            method or (lambda vectors: whole_models.MODEL_MERGES[options.method](vectors, options)),
             language_only=options.method == "ataf",
             dtype=None if options.dtype is None else getattr(torch, options.dtype),
             done=done,
         )
 
 
-def _resident(options: MergeOptions) -> "Resident":
-    from train.merge.resident import Resident  # slow to import, and most merges ask no model
+def _resident(options: MergeOptions) -> "AskedModel":
+    from train.merge.asked_model import AskedModel  # slow to import, and most merges ask no model
 
-    return Resident(options)
+    return AskedModel(options)
 
 
 def _chosen(alpha: float, scores: Mapping[float, float]) -> str:

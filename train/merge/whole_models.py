@@ -17,7 +17,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from train.merge.checkpoints import INDEX, Checkpoint, write_tensors
+from train.merge.model_files import INDEX, Checkpoint, write_tensors
 from train.merge.options import MergeOptions
 from train.merging.adapter import Computed
 from train.merging.ataf import fused
@@ -92,7 +92,7 @@ def between(alpha: float, vectors: Vectors) -> Stream:
     return ((name, torch.lerp(vectors[0][name], vectors[1][name], alpha)) for name in vectors[0])
 
 
-METHODS: Final[dict[str, Callable[[Vectors, MergeOptions], Stream]]] = {
+MODEL_MERGES: Final[dict[str, Callable[[Vectors, MergeOptions], Stream]]] = {
     "ataf": _ataf,
     "mean": _mean,
     "scaled": _scaled,

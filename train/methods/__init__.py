@@ -6,7 +6,7 @@ from pydantic import Field
 
 from train.methods.anchored import Anchored, AnchoredOptions
 from train.methods.ataf import ATAF, ATAFOptions
-from train.methods.base import Method
+from train.methods.contract import Method
 from train.methods.coop import CoOp, CoOpOptions
 from train.methods.fedit import FedIT, FedITOptions
 from train.methods.pfedmoap import PFedMoAP, PFedMoAPOptions

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from train.merging.adapter import Adapter
 from train.merging.anchored import anchored
-from train.methods.base import Update
+from train.methods.contract import Update
 from train.methods.one_shot import OneShot, OneShotOptions
 from train.models.captions import Captions
 from train.tensors import generator

@@ -11,7 +11,7 @@ from pydantic import Field
 from train.merging.adapter import Adapter
 from train.merging.ataf import ataf
 from train.merging.ataf_alpha import choose_alpha
-from train.methods.base import Update
+from train.methods.contract import Update
 from train.methods.one_shot import OneShot, OneShotOptions
 
 

@@ -10,18 +10,16 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from adapters_store.personal.connector import TASK
 from adapters_store.versions.manifest import Trust
 from train.lowrank import relative_error, stacked
 from train.methods.averaging import shares
-from train.methods.base import ClientInfo, Method, MethodOptions, Turn, Update
-from train.models.base import Artefact, Personal
+from train.methods.contract import ClientInfo, Method, MethodOptions, Turn, Update
 from train.models.connected import ConnectedPersonal, connector_part, mllm_artefact, named, read_mllm
+from train.models.interfaces import Artefact, Personal
 from train.models.lora import LoraOptions, LoraPersonal, adapt_, initial_lora
 from train.models.mllm import Mllm
 from train.tensors import Tensors
-
-ADAPTER = "experts.0.task"
-"""The one adapter of a connector that is averaged whole."""
 
 
 class FedITOptions(MethodOptions):
@@ -42,7 +40,7 @@ class FedIT(Method[Mllm]):
 
     def initial(self, model: Mllm, clients: Sequence[ClientInfo], seed: int) -> Tensors:
         lora = initial_lora(adapt_(model, self.options.lora), seed)
-        return lora | named(ADAPTER, model.projector_adapter()) if self.options.connector else lora
+        return lora | named(TASK, model.projector_adapter()) if self.options.connector else lora
 
     def build(self, model: Mllm, client: ClientInfo, state: Tensors, turn: Turn | None) -> Personal:
         connector = connector_part(state)

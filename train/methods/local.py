@@ -7,8 +7,8 @@ from torch import Tensor
 
 from adapters_store.versions.manifest import Trust
 from train.data import ClientData
-from train.methods.base import ClientInfo, Method, ServerContext, Turn, Update
-from train.models.base import Artefact, Outputs, Personal
+from train.methods.contract import ClientInfo, Method, ServerContext, Turn, Update
+from train.models.interfaces import Artefact, Outputs, Personal
 from train.tensors import Schema, Tensors
 
 

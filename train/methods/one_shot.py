@@ -16,9 +16,9 @@ from train.data import Example
 from train.data.anchors import AnchorOptions, Family, anchors
 from train.merging.adapter import Adapter, Recompressed, read_adapter, write_adapter
 from train.merging.means import exact_mean, recompress, total_norm
-from train.methods.base import ClientInfo, Method, MethodOptions, ServerContext, Turn, Update
-from train.models.base import Artefact, Personal
+from train.methods.contract import ClientInfo, Method, MethodOptions, ServerContext, Turn, Update
 from train.models.carriers import CARRIERS, CarriedLora
+from train.models.interfaces import Artefact, Personal
 from train.models.lora import WEIGHTS
 from train.tensors import Tensors, from_bytes
 

@@ -18,10 +18,10 @@ from torch import Tensor
 
 from adapters_store.personal.gate import initial_gate
 from adapters_store.versions.manifest import Trust
-from train.methods.base import ClientInfo, ServerContext, Turn, Update
+from train.methods.contract import ClientInfo, ServerContext, Turn, Update
 from train.methods.promptfl import PROMPT, PromptFamilyOptions, PromptFL
-from train.models.base import Artefact, Personal
 from train.models.clip import SUFFIX_TEMPLATE, MixtureClassifier, ResidentClip
+from train.models.interfaces import Artefact, Personal
 from train.tensors import Schema, Tensors, derive_seed, schema_of, to_bytes
 
 POOL = "pool."

@@ -18,10 +18,10 @@ from torch import Tensor
 from adapters_store.personal.heads import MemoryHead
 from adapters_store.versions.manifest import Trust
 from train.data import ClientData, Example
-from train.methods.base import ClientInfo, Turn
+from train.methods.contract import ClientInfo, Turn
 from train.methods.promptfl import PromptFamilyOptions, PromptFL
-from train.models.base import Personal
 from train.models.clip import MemoryClassifier, ResidentClip
+from train.models.interfaces import Personal
 from train.tensors import Tensors
 
 WEIGHTS: Final = (0.0, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 12.0, 20.0)

@@ -16,11 +16,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from adapters_store.personal.connector import CLIENT, ROUTER, Mlp
+from adapters_store.personal.connector import CLIENT, ROUTER, TASK, Mlp
 from adapters_store.versions.manifest import Trust
 from train.methods.ata import adaptive_means
 from train.methods.averaging import shares, weighted_mean
-from train.methods.base import ClientInfo, Method, MethodOptions, ServerContext, Turn, Update
+from train.methods.contract import ClientInfo, Method, MethodOptions, ServerContext, Turn, Update
 from train.methods.pilot_losses import balance_loss, difference_loss, z_loss
 from train.methods.pilot_server import (
     MEAN,
@@ -37,15 +37,14 @@ from train.methods.pilot_server import (
     under,
     uploaded_part,
 )
-from train.models.base import Artefact, Outputs, Personal
 from train.models.connected import ConnectedPersonal, mllm_artefact, named, read_mllm
 from train.models.ct_clip import CtClipPersonal, clip_adapters
+from train.models.interfaces import Artefact, Outputs, Personal
 from train.models.lora import LoraOptions, adapt_, initial_lora, is_lora
 from train.models.mllm import Mllm
 from train.tensors import Schema, Tensors, generator, schema_of
 
 STAGE = "stage"
-ADAPTER = "experts.0.task"
 
 
 class PilotOptions(MethodOptions):
@@ -95,7 +94,7 @@ class Pilot(Method[Mllm]):
     def initial(self, model: Mllm, clients: Sequence[ClientInfo], seed: int) -> Tensors:
         """Every task's adapter is the base's own."""
         adapters = own_part(
-            {name: t for place, a in self._places(model).items() for name, t in named(place + ADAPTER, a).items()}
+            {name: t for place, a in self._places(model).items() for name, t in named(place + TASK, a).items()}
         )
         lora = initial_lora(adapt_(model, self.options.lora), seed)
         state = group(MEAN, lora)

@@ -8,9 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from adapters_store.personal.prompt import prompt_width, word_prompt
 from adapters_store.versions.manifest import Trust
-from train.methods.base import ClientInfo, Method, MethodOptions, Turn
-from train.models.base import Artefact, Personal
+from train.methods.contract import ClientInfo, Method, MethodOptions, Turn
 from train.models.clip import SUFFIX_TEMPLATE, PromptClassifier, ResidentClip
+from train.models.interfaces import Artefact, Personal
 from train.tensors import Tensors, from_bytes, generator, to_bytes
 
 PROMPT = "prompt.safetensors"

@@ -14,7 +14,7 @@ from train.merging.adapter import Adapter
 from train.merging.pruning import Rescale, Space
 from train.merging.sap import RATIO, sap, sap_delta
 from train.merging.selection import Scope
-from train.methods.base import Update
+from train.methods.contract import Update
 from train.methods.one_shot import OneShot, OneShotOptions
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from train.data import Example
 from train.lowrank import Factors
 from train.merging.adapter import A, B
-from train.models.lora import ADAPTER, LoraOptions, LoraPersonal
+from train.models.lora import PEFT_NAME, LoraOptions, LoraPersonal
 from train.models.mllm import Mllm
 from train.tensors import Tensors
 
@@ -78,7 +78,7 @@ def _gatherer(found: dict[str, Tensor], name: str) -> Any:
 def _adapted_linears(personal: LoraPersonal) -> Mapping[str, Any]:
     assert personal.adapted is not None
     named = personal.adapted.named_modules()
-    return {name: module for name, module in named if ADAPTER in getattr(module, "lora_A", ())}
+    return {name: module for name, module in named if PEFT_NAME in getattr(module, "lora_A", ())}
 
 
 def _taken(parameter: torch.nn.Parameter) -> Tensor:

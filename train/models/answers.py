@@ -14,7 +14,7 @@ from train.data import Example
 from train.lowrank import Factors
 from train.merging.adapter import A, Adapter, write_adapter
 from train.models.answer_gradients import answer_gradients
-from train.models.base import Personal
+from train.models.interfaces import Personal
 from train.models.lora import LoraOptions, LoraPersonal, adapt_, lora_parameters
 from train.models.mllm import Mllm
 from train.tensors import Tensors

@@ -14,9 +14,9 @@ from train.merging.pruning import Space
 from train.models.alignment_gradients import alignment_gradients
 from train.models.answer_gradients import answer_gradients
 from train.models.answers import predictions
-from train.models.base import Artefact, Personal
 from train.models.captions import Captions
 from train.models.connected import mllm_artefact
+from train.models.interfaces import Artefact, Personal
 from train.models.lora import LoraOptions, LoraPersonal, adapt_, initial_lora
 from train.models.vision_lora import (
     Target,

@@ -25,8 +25,8 @@ from adapters_store.pictures.transform import ImageTransform
 from adapters_store.versions.manifest import BaseRef
 from train.data import Example
 from train.models.augment import crop_flip
-from train.models.base import Outputs
 from train.models.feature_cache import MIB, FeatureCache
+from train.models.interfaces import Outputs
 from train.tensors import Tensors
 
 SUFFIX_TEMPLATE = "{class}."  # docs/methods.md#coop: [SOS][v_1 … v_M][class name][.][EOS]

@@ -8,7 +8,7 @@ from torch import Generator, Tensor, nn
 
 from adapters_store.personal.connector import CLIENT, CONNECTOR, PARTS, ROUTER, Mlp, mixture, read_connector, stack
 from train.data import Example
-from train.models.base import Artefact, Outputs
+from train.models.interfaces import Artefact, Outputs
 from train.models.lora import WEIGHTS, LoraOptions, LoraPersonal, is_lora, lora_files, target_modules
 from train.models.mllm import Mllm, Turns
 from train.tensors import Tensors, from_bytes, to_bytes

@@ -16,8 +16,8 @@ from torch import Generator, Tensor, nn
 from adapters_store.personal.connector import Connector, Mlp, read_connector
 from adapters_store.pictures.pixels import to_pixels
 from train.data import Example
-from train.models.base import Outputs
 from train.models.connected import ConnectedPersonal
+from train.models.interfaces import Outputs
 from train.models.lora import LoraOptions
 from train.models.mllm import Mllm, Turns
 from train.tensors import Tensors

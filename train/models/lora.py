@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import nn
 
 from train.data import Example
-from train.models.base import Outputs
+from train.models.interfaces import Outputs
 from train.models.mllm import Mllm, Turns
 from train.tensors import Tensors, generator, to_bytes
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # slow to import, and a configuration is checked without it
     from peft import LoraConfig, PeftModel
 
 WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
-ADAPTER = "default"  # PEFT's name for the first adapter
+PEFT_NAME = "default"  # PEFT's name for the first adapter
 PREFIX = "base_model.model."  # of every module in PEFT's files
 
 
@@ -92,7 +92,7 @@ def without_adapter(mllm: Mllm) -> AbstractContextManager[Any]:
 
 def lora_parameters(model: "PeftModel") -> dict[str, nn.Parameter]:
     """The adapter's parameters under the names their PEFT file has, in name order."""
-    suffix = f".{ADAPTER}.weight"
+    suffix = f".{PEFT_NAME}.weight"
     named = {name.replace(suffix, ".weight"): p for name, p in model.named_parameters() if name.endswith(suffix)}
     return dict(sorted(named.items()))
 

@@ -7,8 +7,8 @@ import torch
 
 from adapters_store.bases.llava import find_llava
 from adapters_store.paths import resolve
-from train.models.base import Personal, ResidentModel
 from train.models.clip import ResidentClip, ZeroShotClassifier
+from train.models.interfaces import Personal, ResidentModel
 from train.models.lora import LoraPersonal
 from train.models.mllm import Mllm
 from train.sections import BaseConfig

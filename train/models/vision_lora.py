@@ -29,9 +29,9 @@ from adapters_store.personal.vision_lora import (
 from train.data import Example
 from train.merging.adapter import A
 from train.models.augment import crop_flip
-from train.models.base import Artefact, Outputs
 from train.models.clip import ResidentClip
 from train.models.feature_cache import GROUP
+from train.models.interfaces import Artefact, Outputs
 from train.models.lora import target_modules as module_names
 from train.tensors import Tensors, generator, to_bytes
 

@@ -15,8 +15,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from train.methods.base import Method, Turn
-from train.models.base import Personal
+from train.methods.contract import Method, Turn
+from train.models.interfaces import Personal
 from train.sections import ClientConfig
 from train.tensors import derive_seed, generator
 

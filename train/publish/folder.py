@@ -15,7 +15,7 @@ from typing import Final, Literal, NoReturn
 
 from adapters_store.bases.frozen import base_id, clip_base_id
 from adapters_store.bases.llava import chat_template, check_llava, find_llava
-from adapters_store.bases.lora_fit import check_fit, linear_shapes
+from adapters_store.bases.lora_fit import check_linears, linear_shapes
 from adapters_store.paths import GLOBAL, check_client, default_store, resolve
 from adapters_store.pictures.processors import of_llava
 from adapters_store.pictures.transform import ImageTransform
@@ -118,7 +118,7 @@ def _is_clip(given: argparse.Namespace) -> bool:
 def _over_llava(given: argparse.Namespace, adapter: Path) -> Over:
     folder = find_llava(given.base)
     check_llava(folder)
-    check_fit(adapter, linear_shapes(folder))
+    check_linears(adapter, linear_shapes(folder))
     if given.classes:
         raise ValueError("--classes: are for a LoRA of a CLIP; a LLaVA answers questions")
     quantization: Literal["nf4"] | None = "nf4" if given.quantization == "nf4" else None

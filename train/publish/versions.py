@@ -6,8 +6,8 @@ from typing import Any
 from adapters_store.paths import GLOBAL
 from adapters_store.store import Store
 from adapters_store.versions.manifest import Manifest, Privacy
-from train.methods.base import Method
-from train.models.base import Artefact, ResidentModel
+from train.methods.contract import Method
+from train.models.interfaces import Artefact, ResidentModel
 
 
 def publish(

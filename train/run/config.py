@@ -7,7 +7,7 @@ from pydantic import Field
 
 from train.data import DataConfig
 from train.methods import Options, build_method
-from train.methods.base import Method
+from train.methods.contract import Method
 from train.methods.local import Local
 from train.methods.pfedmoap import PFedMoAP
 from train.methods.pfedprompt import PFedPromptOptions

@@ -6,7 +6,7 @@ from typing import Any
 
 from adapters_store.paths import PROJECT_ROOT, default_store, resolve
 from train.data import ClientData
-from train.methods.base import ClientInfo, Method
+from train.methods.contract import ClientInfo, Method
 from train.run.config import RunConfig
 
 SHOWN = 20  # clients, of larger federations

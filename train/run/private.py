@@ -13,7 +13,7 @@ from typing import Any, Final
 from adapters_store.disk.files import make_folder
 from train.federation.optimise import step_count
 from train.federation.rounds import participants
-from train.methods.base import ClientInfo, Method, Turn
+from train.methods.contract import ClientInfo, Method, Turn
 from train.privacy.accounting import Costs, Exposure, costs, noise_for
 from train.privacy.dp_sgd import Mechanism, sampling_rate
 from train.run.config import RunConfig

@@ -11,7 +11,7 @@ from rich.table import Table
 from train.data.examples import UNSEEN
 from train.federation.backend import Ending
 from train.federation.evaluate import Scores, unseen_row
-from train.methods.base import ClientInfo
+from train.methods.contract import ClientInfo
 from train.privacy.accounting import Costs
 
 ROWS = ("zero_shot", "local", "global", "personal")

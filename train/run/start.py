@@ -20,9 +20,9 @@ from train.federation.local_backend import LocalBackend
 from train.federation.log import RunLog, read_metrics
 from train.federation.rounds import Federation, RoundError
 from train.methods import build_method
-from train.methods.base import ClientInfo, Method
+from train.methods.contract import ClientInfo, Method
 from train.methods.local import Local
-from train.models.base import Artefact
+from train.models.interfaces import Artefact
 from train.models.resident import load_resident
 from train.privacy.accounting import Costs
 from train.publish.versions import publish

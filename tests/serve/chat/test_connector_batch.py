@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from adapters_store.personal.connector import Connector, read_connector
-from serve.chat.connector_batch import FrozenByDigest, Served, connect, served
+from serve.chat.connector_batch import BatchedConnector, FrozenByDigest, batched, connect
 from tests.floats import check_close
 from tests.serve.artefacts import CONNECTOR_TERMS, TASKS, TOKEN, VISION, Tensors, connector_tensors, mlp_tensors
 
@@ -32,10 +32,10 @@ def every_kind() -> list[Connector]:
     return [read_connector(one) for one in tensors]
 
 
-def all_served(connectors: list[Connector]) -> tuple[list[Served], FrozenByDigest]:
+def all_served(connectors: list[Connector]) -> tuple[list[BatchedConnector], FrozenByDigest]:
     """The connectors as the gateway holds them, and what they share."""
     held = FrozenByDigest()
-    return [served(connector, held, CPU) for connector in connectors], held
+    return [batched(connector, held, CPU) for connector in connectors], held
 
 
 def in_float32(connector: Connector) -> Connector:
@@ -67,7 +67,7 @@ def test_two_tasks_that_nobody_has_trained_yet_are_two_experts() -> None:
     check_close(connect([ready[0]] * 2, images), connector(images), CONNECTOR_TERMS)
 
 
-def storages(connectors: list[Served], held: FrozenByDigest) -> dict[int, int]:
+def storages(connectors: list[BatchedConnector], held: FrozenByDigest) -> dict[int, int]:
     """Bytes of every piece of memory behind the connectors, by its address."""
     tensors = [tensor for one in connectors for tensor in (one.router, *one.own)]
     tensors += [tensor for frozen in held.values() for tensor in frozen.stack]
@@ -78,7 +78,7 @@ def test_a_client_costs_its_own_trained_tensors() -> None:
     ready, held = all_served([read_connector(connector_tensors(k, task=k % TASKS)) for k in range(TASKS)])
     before = sum(storages(ready, held).values())
     tensors = connector_tensors(9, task=1)
-    ready.append(served(read_connector(tensors), held, CPU))
+    ready.append(batched(read_connector(tensors), held, CPU))
     cost = sum(storages(ready, held).values()) - before
     received = {f"experts.{expert}.task" for expert in range(1, TASKS)}
     trained = sum(t.nbytes for name, t in tensors.items() if not name.startswith(tuple(received)))

@@ -14,7 +14,7 @@ from serve.errors import EngineUnreachableError, GatewayError, unavailable
 from serve.settings import Settings
 from serve.versions.copies import WEIGHTS, Copies
 from serve.versions.follow import SPARE_VERSIONS, Adapters
-from serve.versions.loaded import OF_ONE_CLIENT
+from serve.versions.loaded_versions import OF_ONE_CLIENT
 from serve.versions.subjects import Subject, of_base
 from tests.serve.artefacts import LLAVA, lora_files, publish_lora
 

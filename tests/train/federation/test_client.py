@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.train.small import config, federation
-from train.methods.base import Turn
+from train.methods.contract import Turn
 from train.tensors import Tensors
 
 pytestmark = pytest.mark.numeric

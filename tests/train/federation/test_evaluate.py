@@ -10,7 +10,7 @@ from torch import Generator, nn
 
 from train.data import Example
 from train.federation.evaluate import Scores, evaluate
-from train.models.base import Outputs
+from train.models.interfaces import Outputs
 
 IMAGE = np.zeros((4, 4, 3), dtype=np.uint8)
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from tests.train.small import config
 from train.federation.optimise import batches, learning_rate, optimiser, step_count
-from train.methods.base import Turn
+from train.methods.contract import Turn
 from train.methods.pfedmoap import PFedMoAP, PFedMoAPOptions
 from train.sections import ClientConfig
 

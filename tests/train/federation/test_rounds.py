@@ -15,11 +15,11 @@ from train.federation.log import read_metrics
 from train.federation.rounds import RoundError, participants, refusal
 from train.methods import build_method
 from train.methods.averaging import shares, weighted_mean
-from train.methods.base import ClientInfo, Method, Turn
+from train.methods.contract import ClientInfo, Method, Turn
 from train.methods.local import Local
 from train.methods.promptfl import PromptFL
-from train.models.base import Outputs, Personal, ResidentModel
 from train.models.clip import ResidentClip
+from train.models.interfaces import Outputs, Personal, ResidentModel
 from train.tensors import Tensors, read
 
 pytestmark = pytest.mark.numeric

@@ -11,8 +11,8 @@ from tests.train.small import config, yaml_file
 from train.data import Example, build, score
 from train.fed import main
 from train.methods import build_method
-from train.methods.base import ClientInfo
-from train.models.base import Personal
+from train.methods.contract import ClientInfo
+from train.models.interfaces import Personal
 from train.models.mllm import Mllm
 from train.models.resident import zero_shot
 from train.run.results import ROWS

@@ -14,7 +14,7 @@ from train.lowrank import Factors
 from train.merge.__main__ import main
 from train.merge.adapter_config import CONFIG, PREFIX, WEIGHTS
 from train.merge.adapter_files import AdapterFile
-from train.merge.checkpoints import INDEX, WHOLE
+from train.merge.model_files import INDEX, WHOLE
 from train.models.lora import LoraOptions, lora_files
 from train.tensors import Tensors
 

@@ -17,7 +17,7 @@ from tests.floats import check_close
 from tests.train.merge.made import CLIP, LLAVA, delta, llava_loras, merge, put, small_llavas, tuned
 from train.merge.__main__ import main
 from train.merge.adapter_files import AdapterFile
-from train.merge.checkpoints import WHOLE
+from train.merge.model_files import WHOLE
 from train.merge.output_folder import output_folder
 
 QUERY = "language_model.model.layers.0.self_attn.q_proj.weight"

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tests.floats import check_close, rounding
 from tests.train.merge.made import merge, small_llavas, text_models
-from train.merge.checkpoints import WHOLE
+from train.merge.model_files import WHOLE
 from train.merging.ataf import fused
 from train.merging.dare import dare_streamed
 from train.merging.ties import ties_streamed

@@ -10,9 +10,9 @@ from safetensors.torch import load
 
 from tests.train.small import config, federation
 from train.methods import METHODS, build_method
-from train.methods.base import ClientInfo, ServerContext, Turn, Update
+from train.methods.contract import ClientInfo, ServerContext, Turn, Update
 from train.methods.local import Local
-from train.models.base import Personal
+from train.models.interfaces import Personal
 from train.models.resident import zero_shot
 from train.tensors import Tensors, schema_of, to_bytes
 

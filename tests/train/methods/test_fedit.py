@@ -10,7 +10,7 @@ from adapters_store.paths import resolve
 from adapters_store.personal.connector import CONNECTOR, PARTS
 from tests.floats import LLAVA_LOGITS, check_close
 from tests.train.small import config, federation
-from train.methods.base import ClientInfo, ServerContext, Update
+from train.methods.contract import ClientInfo, ServerContext, Update
 from train.methods.fedit import FedIT, FedITOptions
 from train.models.lora import LoraOptions, LoraPersonal
 from train.models.mllm import Mllm, load_llava

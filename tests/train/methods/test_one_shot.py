@@ -14,7 +14,7 @@ from train.fed import main
 from train.merging.adapter import read_adapter
 from train.merging.ataf import ataf
 from train.merging.ataf_alpha import choose_alpha
-from train.methods.base import ServerContext, Update
+from train.methods.contract import ServerContext, Update
 from train.methods.one_shot import MERGED
 from train.models.alignment_gradients import alignment_gradients
 from train.models.captions import Captions

@@ -16,7 +16,7 @@ from adapters_store.store import Store
 from tests.floats import CLIP_LOGITS, check_close
 from tests.serve.in_process import classify, serving
 from tests.train.small import config, federation
-from train.methods.base import ClientInfo, ServerContext, Turn, Update
+from train.methods.contract import ClientInfo, ServerContext, Turn, Update
 from train.methods.pfedmoap import POOL, PFedMoAP, PFedMoAPOptions
 from train.models.clip import MixtureClassifier, PromptClassifier, ResidentClip
 from train.models.feature_cache import MIB

@@ -14,12 +14,12 @@ from tests.floats import check_close
 from tests.serve.artefacts import CONNECTOR_TERMS
 from tests.train.small import config, federation
 from train.methods import build_method
-from train.methods.base import ClientInfo, ServerContext, Turn, Update
+from train.methods.contract import ClientInfo, ServerContext, Turn, Update
 from train.methods.pilot import STAGE, Pilot
 from train.methods.pilot_losses import balance_loss, difference_loss, z_loss
 from train.methods.pilot_server import MEAN, OWN, group
-from train.models.base import Outputs
 from train.models.connected import ConnectedPersonal
+from train.models.interfaces import Outputs
 from train.models.mllm import Mllm
 from train.tensors import Tensors, from_bytes, schema_of, to_bytes
 

@@ -16,9 +16,9 @@ from transformers import LlavaForConditionalGeneration
 from adapters_store.store import Store
 from adapters_store.versions.manifest import Manifest
 from adapters_store.versions.verify import check_content
-from train.models.base import Artefact
 from train.models.clip import ResidentClip
 from train.models.connected import mllm_artefact
+from train.models.interfaces import Artefact
 from train.models.lora import LoraOptions, adapt_, lora_parameters
 from train.models.mllm import Mllm
 from train.models.vision_lora import VisionLoraOptions, initial_vision_lora, vision_lora_artefact

@@ -12,9 +12,9 @@ from tests.floats import BACK, CLIP_TEXT, check_close, joined
 from tests.train.small import config
 from train.data import build
 from train.methods import build_method
-from train.methods.base import ClientInfo, Turn
-from train.models.base import Personal
+from train.methods.contract import ClientInfo, Turn
 from train.models.clip import ResidentClip
+from train.models.interfaces import Personal
 from train.privacy.dp_sgd import (
     AT_ONCE,
     Mechanism,

@@ -17,9 +17,9 @@ from train.fed import main
 from train.federation.log import read_metrics
 from train.federation.rounds import RoundError, participants
 from train.methods import build_method
-from train.methods.base import ClientInfo, Turn
-from train.models.base import Outputs
+from train.methods.contract import ClientInfo, Turn
 from train.models.clip import ResidentClip
+from train.models.interfaces import Outputs
 from train.run.command_line import parse
 from train.run.config import RunConfig
 from train.run.private import check_ready, costs_of, mechanism_of, planned, secret_key, taken

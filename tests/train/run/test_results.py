@@ -4,8 +4,8 @@ from rich.console import Console
 
 from train.federation.backend import Ending
 from train.federation.evaluate import Scores
-from train.methods.base import ClientInfo
-from train.models.base import Artefact
+from train.methods.contract import ClientInfo
+from train.models.interfaces import Artefact
 from train.run.results import summarise, table
 
 ARTEFACT = Artefact("personal", {}, "")

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from train.merge.checkpoints import INDEX, Checkpoint, write_tensors
+from train.merge.model_files import INDEX, Checkpoint, write_tensors
 from train.tensors import Tensors, schema_of
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from adapters_store.versions.manifest import Trust
 from train.data import ClientData
 from train.methods.averaging import shares, weighted_mean
-from train.models.base import Artefact, Outputs, Personal, ResidentModel
+from train.models.interfaces import Artefact, Outputs, Personal, ResidentModel
 from train.section import Section
 from train.tensors import Schema, Tensors, schema_of
 

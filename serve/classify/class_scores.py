@@ -15,7 +15,7 @@ from serve.errors import GatewayError
 
 
 @dataclass(frozen=True)
-class Classified:
+class ClassScores:
     """Every class with its probability, the most probable first; they add up to 1.
 
     ``experts``: of a version with a gate, each expert's attention weight for the first class, mean over the heads.
@@ -33,14 +33,14 @@ class Classified:
 
 
 @torch.inference_mode()
-def classified(head: Head, class_names: Sequence[str], features: Tensor, device: torch.device) -> Classified:
+def class_scores(head: Head, class_names: Sequence[str], features: Tensor, device: torch.device) -> ClassScores:
     """What the head says of an image with these features (D,); the head is on ``device``."""
     images = features[None].to(device)
     if not isinstance(head, MixtureHead):
-        return Classified(_ranked(class_names, head.logits(images)[0]))
+        return ClassScores(_ranked(class_names, head.logits(images)[0]))
     logits, attention = head.explained(images)
     weights = attention[0, int(logits.argmax())].tolist()
-    return Classified(_ranked(class_names, logits[0]), list(zip(head.experts, weights, strict=True)))
+    return ClassScores(_ranked(class_names, logits[0]), list(zip(head.experts, weights, strict=True)))
 
 
 def _ranked(class_names: Sequence[str], logits: Tensor) -> list[tuple[str, float]]:

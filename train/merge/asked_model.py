@@ -29,7 +29,7 @@ from train.tensors import generator
 Chosen = tuple[float, dict[float, float]]
 
 
-class Resident:
+class AskedModel:
     """A base with its anchors, on the GPU where there is one. Raises ValueError where it is no LLaVA and no CLIP."""
 
     def __init__(self, options: MergeOptions) -> None:

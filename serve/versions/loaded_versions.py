@@ -43,7 +43,7 @@ class Host(Protocol):
 
 
 @dataclass
-class Resident:
+class LoadedVersion:
     """A loaded subject and how many answers it is giving."""
 
     subject: Subject
@@ -51,7 +51,7 @@ class Resident:
     users: int = 0
     used_at: float = field(default_factory=time.monotonic)
 
-    def lease(self) -> "Resident":
+    def lease(self) -> "LoadedVersion":
         """Begins one use; ``release`` ends it."""
         self.users += 1
         self.used_at = time.monotonic()
@@ -63,34 +63,34 @@ class Resident:
         self.used_at = time.monotonic()
 
 
-class Residents:
+class LoadedVersions:
     """Loaded subjects by name. ``keeps`` says which names are live: of the idle ones those make room last."""
 
     def __init__(self, hosts: Mapping[str, Host], keeps: Callable[[str], bool]) -> None:
         self.hosts = hosts
         self._keeps = keeps
-        self._loaded: dict[str, Resident] = {}
+        self._loaded: dict[str, LoadedVersion] = {}
         self._changes: Counter[str] = Counter()  # loads and unloads under way, by family: each holds a place
         self._coming: Counter[tuple[str, str]] = Counter()  # loads under way, by client and family
         self._changing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # one change of a name at a time
 
-    def get(self, name: str | None) -> Resident | None:
-        """The resident of that name, unless its host lost it since."""
-        resident = self._loaded.get(name or "")
-        if resident is None or resident.generation != self.hosts[resident.subject.family].generation:
+    def get(self, name: str | None) -> LoadedVersion | None:
+        """The held of that name, unless its host lost it since."""
+        held = self._loaded.get(name or "")
+        if held is None or held.generation != self.hosts[held.subject.family].generation:
             return None
-        return resident
+        return held
 
     def holds(self, name: str) -> bool:
         """Whether the host has the subject of that name, or somebody is still being answered by it."""
-        resident = self._loaded.get(name)
-        return resident is not None and (resident.users > 0 or self.get(name) is not None)
+        held = self._loaded.get(name)
+        return held is not None and (held.users > 0 or self.get(name) is not None)
 
-    async def lease(self, subject: Subject) -> Resident:
+    async def lease(self, subject: Subject) -> LoadedVersion:
         """The subject, loaded if need be, and in use until it is released."""
         return (await self.bring(subject)).lease()
 
-    async def bring(self, subject: Subject) -> Resident:
+    async def bring(self, subject: Subject) -> LoadedVersion:
         """The subject, loaded if it was not. 503 where no place for it can be made now."""
         if (found := self.get(subject.name)) is not None:
             return found
@@ -102,11 +102,11 @@ class Residents:
     async def trim(self, spare: int, gone: Collection[str]) -> list[str]:
         """Unloads idle subjects that are not live, but for the ``spare`` used last and not ``gone``; their names."""
         idle = sorted(self._idle(lambda r: not self._keeps(r.subject.name)), key=lambda r: r.used_at, reverse=True)
-        staying = [resident for resident in idle if resident.subject.name not in gone][:spare]
-        leaving = [resident for resident in idle if resident not in staying]
-        return [resident.subject.name for resident in leaving if await self._unload(resident)]
+        staying = [held for held in idle if held.subject.name not in gone][:spare]
+        leaving = [held for held in idle if held not in staying]
+        return [held.subject.name for held in leaving if await self._unload(held)]
 
-    async def _load(self, subject: Subject) -> Resident:
+    async def _load(self, subject: Subject) -> LoadedVersion:
         host = self.hosts[subject.family]
         self._check_share(subject)
         self._changes[subject.family] += 1
@@ -121,9 +121,9 @@ class Residents:
         finally:
             self._changes[subject.family] -= 1
             self._coming[subject.client, subject.family] -= 1
-        resident = self._loaded[subject.name] = Resident(subject, generation)
+        held = self._loaded[subject.name] = LoadedVersion(subject, generation)
         log.info("loaded %s", subject.name)
-        return resident
+        return held
 
     def _check_share(self, subject: Subject) -> None:
         """503 where a client has so many versions at work that it would take the places of others."""
@@ -144,13 +144,13 @@ class Residents:
     def _held(self, family: str) -> int:
         return sum(self.get(name) is not None for name, r in self._loaded.items() if r.subject.family == family)
 
-    def _idle(self, which: Callable[[Resident], bool]) -> list[Resident]:
+    def _idle(self, which: Callable[[LoadedVersion], bool]) -> list[LoadedVersion]:
         return [r for r in self._loaded.values() if not r.users and which(r)]
 
-    async def _unload(self, resident: Resident) -> bool:
+    async def _unload(self, held: LoadedVersion) -> bool:
         """Whether it was unloaded here: not where it is in use again, or went another way."""
-        subject = resident.subject
-        if self._loaded.get(subject.name) is not resident or resident.users:
+        subject = held.subject
+        if self._loaded.get(subject.name) is not held or held.users:
             return False
         lost = self.get(subject.name) is None
         del self._loaded[subject.name]  # before anything is awaited: whoever wants it from here on waits, and loads it
