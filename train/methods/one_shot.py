@@ -23,7 +23,8 @@ from train.models.lora import WEIGHTS
 from train.tensors import Tensors, from_bytes
 
 MERGED, PART = "merged.", "took_part."
-"""Begin the names of the server's tensors once they are the merge, and of those that say whose LoRAs are in it."""
+"""What names in the server's state begin with after the merge: those of the merged LoRA's tensors, and those of the
+flags that say which clients' LoRAs are in it."""
 ERROR = "recompression_error"
 """Name of ‖merge at its rank − merge‖_F / ‖merge‖_F among them."""
 
