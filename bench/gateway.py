@@ -30,10 +30,10 @@ import psutil  # noqa: E402
 
 from adapters_store.store import Store  # noqa: E402
 from bench.connector_study import sides, versions  # noqa: E402
-from bench.prompt_study.intervals import interval  # noqa: E402
 from bench.prompt_study.machine import machine  # noqa: E402
 from bench.prompt_study.progress import progress  # noqa: E402
 from bench.results_folder import add_out, results_folder  # noqa: E402
+from train.compare.intervals import interval  # noqa: E402
 
 BASE = ROOT / "bases" / "tiny" / "llava"
 CLIENTS = tuple(f"c{number}" for number in range(8))

@@ -41,7 +41,7 @@ ROOMS = {
         {"merge", "pretraining"},
         {"publish"},
         {"run"},
-        {"fed", "pretrain", "data command"},
+        {"fed", "pretrain", "compare", "data command"},
     ),
     "serve": (
         {"errors", "settings", "schemas", "metrics"},

@@ -18,7 +18,7 @@ import psutil
 
 from adapters_store.store import Store
 from bench.connector_study import sides, versions
-from bench.prompt_study.intervals import interval
+from train.compare.intervals import interval
 
 CLIENTS: Final = tuple(f"c{number}" for number in range(8))
 MIXES: Final = {"one": CLIENTS[:1] * len(CLIENTS), "mixed": CLIENTS}

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from bench.merging_study.clients import STYLES
 from bench.merging_study.ways import BASELINES
-from bench.prompt_study.intervals import paired
+from train.compare.intervals import paired
 
 Cells = Mapping[int, Mapping[str, Mapping[str, Mapping[str, float]]]]  # seed → left-out style → merge → figures
 ALONE: Final = "alone: "

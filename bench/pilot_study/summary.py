@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from statistics import mean, stdev
 from typing import Any, Final
 
-from bench.prompt_study.intervals import paired
+from train.compare.intervals import paired
 
 WHERE: Final = ("seen", "style", "task")
 """A client's own test questions; its task in a style nobody has; a task nobody has, in its own style."""

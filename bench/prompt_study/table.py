@@ -5,9 +5,9 @@ from statistics import mean
 from typing import Any, Final
 
 from bench.prompt_study.accuracy import Job, Result, by_client
-from bench.prompt_study.intervals import over_seeds, paired
 from bench.prompt_study.settings import ABLATIONS, COMPARED, SETTINGS, Values
 from bench.prompt_study.tuning import row
+from train.compare.intervals import over_seeds, paired
 
 REFERENCES: Final = ("coop", "promptfl")
 """Rows that every other one is compared with, client by client."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.prompt_study.intervals import interval, over_seeds, paired
+from train.compare.intervals import interval, over_seeds, paired
 
 
 def test_an_interval_is_students() -> None:

@@ -1,0 +1,1 @@
+"""Finished runs beside each other: ``python -m train.compare RUN…``."""
