@@ -32,7 +32,7 @@ ROOMS = {
     ),
     "train": (
         {"errors", "section", "sections", "tensors", "lowrank"},
-        {"data"},
+        {"data", "aggregation"},
         {"merging"},
         {"models"},
         {"methods"},

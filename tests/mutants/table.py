@@ -22,6 +22,7 @@ CLIENT = "tests/train/federation/test_client.py"
 OPTIMISE = "tests/train/federation/test_optimise.py"
 ATAF = "tests/train/merging/test_ataf.py"
 ALPHA = "tests/train/merging/test_ataf_alpha.py"
+AGGREGATORS = "tests/train/aggregation/test_aggregators.py"
 SAP = "tests/train/merging/test_sap.py"
 PRUNING = "tests/train/merging/test_pruning.py"
 
@@ -70,10 +71,24 @@ MUTANTS: Final = (
         "tests/train/models/test_mllm.py",
     ),
     Mutant(
-        "train/methods/averaging.py",
+        "train/aggregation/averaging.py",
         "return [n / total for n in examples]",
         "return [1 / len(examples)] * len(examples)",
-        "tests/train/methods/test_averaging.py",
+        "tests/train/aggregation/test_averaging.py",
+    ),
+    Mutant(
+        "train/aggregation/averaging.py",
+        "total = torch.zeros(first.shape, dtype=torch.float64)",
+        "total = weights[0] * first.to(torch.float64)",
+        "tests/train/aggregation/test_averaging.py",
+    ),
+    Mutant("train/aggregation/trimmed_mean.py", "stack[cut:-cut]", "stack", AGGREGATORS),
+    Mutant("train/aggregation/median.py", "(stack[low] + stack[high]) / 2", "stack[low]", AGGREGATORS),
+    Mutant(
+        "train/aggregation/multi_krum.py", "key=lambda k: (scores[k], k)", "key=lambda k: (-scores[k], k)", AGGREGATORS
+    ),
+    Mutant(
+        "train/aggregation/clipped_mean.py", "most / norm if norm > most", "most / norm if norm < most", AGGREGATORS
     ),
     Mutant(
         "train/privacy/dp_sgd.py",
@@ -106,6 +121,7 @@ MUTANTS: Final = (
     ),
     Mutant("train/merging/ataf_alpha.py", "return min(scores", "return max(scores", ALPHA),
     Mutant("train/models/answers.py", "replace(anchor, answer=own)", "anchor", "tests/train/merge/test_asked_model.py"),
+    Mutant("train/merging/selection.py", "masked = keys < cut", "masked = keys > cut", SAP),
     Mutant("train/merging/sap.py", "RATIO = 0.95", "RATIO = 0.5", SAP),
     Mutant("train/merging/sap.py", "gradient.to(torch.float64)).abs()", "gradient.to(torch.float64))", SAP),
     Mutant(

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from train.run.config import RunConfig
+
 ASIDE: Final = ("seed", "publish", "tracking")
 """Parts of a configuration that make no other experiment. Of the base and the federation some do not either."""
 ASIDE_WITHIN: Final = {
@@ -55,7 +57,11 @@ def read_run(folder: Path) -> Run:
             raise CompareError(f"{folder}: has no {name} that can be read ({error.strerror}){hint}") from None
         except ValueError:
             raise CompareError(f"{folder}: {name} is not JSON") from None
-    return Run(folder, *found)
+    try:  # what is newer than the run has its default
+        config = RunConfig.model_validate(found[0]).model_dump(mode="json")
+    except ValueError:
+        raise CompareError(f"{folder}: config.json is not a configuration of this version") from None
+    return Run(folder, config, found[1])
 
 
 def rows_of(runs: Sequence[Run]) -> list[Row]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from train.methods.averaging import weighted_mean
+from train.aggregation.averaging import weighted_mean
 from train.tensors import Tensors
 
 CLOSEST = 1e-12

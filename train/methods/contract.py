@@ -13,8 +13,9 @@ from pydantic import Field
 from torch import Tensor
 
 from adapters_store.versions.manifest import Trust
+from train.aggregation import Aggregation, Mean
+from train.aggregation.averaging import shares
 from train.data import ClientData
-from train.methods.averaging import shares, weighted_mean
 from train.models.interfaces import Artefact, Outputs, Personal, ResidentModel
 from train.section import Section
 from train.tensors import Schema, Tensors, schema_of
@@ -78,6 +79,12 @@ class MethodOptions(Section):
     weighting: Literal["examples", "uniform"] = Field("examples", description="p_k ∝ n_k, or 1/K")
 
 
+class AveragingOptions(MethodOptions):
+    """Of a method whose server takes the clients' mean, for which any aggregator can stand."""
+
+    aggregator: Aggregation = Field(Mean(), description="what the server makes of the updates")
+
+
 class Method(Generic[Model]):
     """FedAvg on a resident base of class ``Model``; a subclass says what is trained, published, and different."""
 
@@ -129,9 +136,10 @@ class Method(Generic[Model]):
         return schema_of(self.parcel(state, client))
 
     def combine(self, state: Tensors, updates: Sequence[Update], context: ServerContext) -> Tensors:
-        """The server's step, deterministic in its inputs: Σ p_k θ_k over the updates, in client order."""
+        """The server's step, deterministic in its inputs: the aggregator's over the updates, in client order."""
         weights = shares([update.examples for update in updates], self.options.weighting)
-        return weighted_mean([update.tensors for update in updates], weights)
+        aggregator = self.options.aggregator if isinstance(self.options, AveragingOptions) else Mean()
+        return aggregator.combine(state, [update.tensors for update in updates], weights)
 
     def diagnose(self, state: Tensors, updates: Sequence[Update]) -> dict[str, float]:
         """Figures about one aggregation for the log, by name; ``state`` is what ``combine`` returned."""

@@ -12,9 +12,9 @@ from pydantic import Field
 
 from adapters_store.personal.connector import TASK
 from adapters_store.versions.manifest import Trust
+from train.aggregation.averaging import shares
 from train.lowrank import relative_error, stacked
-from train.methods.averaging import shares
-from train.methods.contract import ClientInfo, Method, MethodOptions, Turn, Update
+from train.methods.contract import AveragingOptions, ClientInfo, Method, Turn, Update
 from train.models.connected import ConnectedPersonal, connector_part, mllm_artefact, named, read_mllm
 from train.models.interfaces import Artefact, Personal
 from train.models.lora import LoraOptions, LoraPersonal, adapt_, initial_lora
@@ -22,7 +22,7 @@ from train.models.mllm import Mllm
 from train.tensors import Tensors
 
 
-class FedITOptions(MethodOptions):
+class FedITOptions(AveragingOptions):
     name: Literal["fedit"] = "fedit"
     lora: LoraOptions = Field(LoraOptions(), description="the adapters every client trains")
     connector: bool = Field(False, description="train and average the connector too, from the base's projector")

@@ -9,7 +9,7 @@ way: the control that tells what the gate itself is worth. Attention over one ex
 map between image and text features: λ τ x·t + τ ⟨pool(x), W_o (W_v pool(t) + b_v) + b_o⟩.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from adapters_store.personal.gate import initial_gate
 from adapters_store.versions.manifest import Trust
-from train.methods.contract import ClientInfo, ServerContext, Turn, Update
+from train.methods.contract import AveragingOptions, ClientInfo, ServerContext, Turn, Update
 from train.methods.promptfl import PROMPT, PromptFamilyOptions, PromptFL
 from train.models.clip import SUFFIX_TEMPLATE, MixtureClassifier, ResidentClip
 from train.models.interfaces import Artefact, Personal
@@ -36,7 +36,7 @@ ALONE = Trust(
 """Where nothing is sent."""
 
 
-class PFedMoAPOptions(PromptFamilyOptions):
+class PFedMoAPOptions(AveragingOptions, PromptFamilyOptions):
     name: Literal["pfedmoap"] = "pfedmoap"
     experts: int = Field(
         9,
@@ -47,6 +47,10 @@ class PFedMoAPOptions(PromptFamilyOptions):
     selection: Literal["nearest", "random"] = Field("nearest", description="which ones: nearest to its own, or any")
     mixing: float = Field(0.5, ge=0, description="λ, weight of the own prompt's logits beside the gate's")
     gate_lr: float = Field(0.01, gt=0, description="constant learning rate of the gate")
+
+    def misfits(self) -> Iterator[str]:
+        if self.experts == 0 and self.aggregator.rule != "mean":
+            yield f"aggregator.rule: found {self.aggregator.rule!r}, but experts 0 sends nothing: 'mean' is allowed"
 
 
 class PFedMoAP(PromptFL):

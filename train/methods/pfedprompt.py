@@ -18,7 +18,7 @@ from torch import Tensor
 from adapters_store.personal.heads import MemoryHead
 from adapters_store.versions.manifest import Trust
 from train.data import ClientData, Example
-from train.methods.contract import ClientInfo, Turn
+from train.methods.contract import AveragingOptions, ClientInfo, Turn
 from train.methods.promptfl import PromptFamilyOptions, PromptFL
 from train.models.clip import MemoryClassifier, ResidentClip
 from train.models.interfaces import Personal
@@ -32,7 +32,7 @@ UNTUNED: Final = (1.0, 5.5)
 """a and β of a client without validation examples."""
 
 
-class PFedPromptOptions(PromptFamilyOptions):
+class PFedPromptOptions(AveragingOptions, PromptFamilyOptions):
     name: Literal["pfedprompt"] = "pfedprompt"
     opt_in: Literal["all"] | tuple[str, ...] = Field(
         (), description="clients whose training features may be published to the serving host: all, or their ids"

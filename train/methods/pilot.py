@@ -18,8 +18,8 @@ from torch import Tensor
 
 from adapters_store.personal.connector import CLIENT, ROUTER, TASK, Mlp
 from adapters_store.versions.manifest import Trust
+from train.aggregation.averaging import shares, weighted_mean
 from train.methods.ata import adaptive_means
-from train.methods.averaging import shares, weighted_mean
 from train.methods.contract import ClientInfo, Method, MethodOptions, ServerContext, Turn, Update
 from train.methods.pilot_losses import balance_loss, difference_loss, z_loss
 from train.methods.pilot_server import (

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from adapters_store.personal.connector import CLIENT, ROUTER
-from train.methods.averaging import weighted_mean
+from train.aggregation.averaging import weighted_mean
 from train.methods.contract import ServerContext, Update
 from train.models.lora import is_lora
 from train.tensors import Tensors

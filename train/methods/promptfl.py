@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from adapters_store.personal.prompt import prompt_width, word_prompt
 from adapters_store.versions.manifest import Trust
-from train.methods.contract import ClientInfo, Method, MethodOptions, Turn
+from train.methods.contract import AveragingOptions, ClientInfo, Method, MethodOptions, Turn
 from train.models.clip import SUFFIX_TEMPLATE, PromptClassifier, ResidentClip
 from train.models.interfaces import Artefact, Personal
 from train.tensors import Tensors, from_bytes, generator, to_bytes
@@ -30,7 +30,7 @@ class PromptFamilyOptions(MethodOptions):
     prompt: PromptOptions = Field(PromptOptions(), description="the prompt every client trains")
 
 
-class PromptFLOptions(PromptFamilyOptions):
+class PromptFLOptions(AveragingOptions, PromptFamilyOptions):
     name: Literal["promptfl"] = "promptfl"
 
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from train.errors import ConfigError
 from train.run.config import RunConfig
-from train.run.option_table import RUN_OPTIONS, Option, is_text, method_fields, nearest, owners, spell, table
+from train.run.option_table import RUN_OPTIONS, Option, is_text, method_fields, nearest, owners, sections, spell, table
 from train.section import LATER, Section, misfits_within
 
 S = TypeVar("S", bound=Section)
@@ -204,15 +204,30 @@ def _sentences(error: ValidationError, place_of_all: tuple[str, ...]) -> Iterato
             place == other["loc"][: len(place)] != other["loc"] for other in errors
         ):
             continue  # a list is short of what is wrong in it
-        # a union's chosen alternative is part of pydantic's location but not of the option's name
-        of_method = len(place) > 1 and place[0] == "method"
-        dotted = ".".join(str(part) for part in (place[:1] + place[2:] if of_method else place))
+        dotted, chosen = _dotted(place)
         if found["type"] == "extra_forbidden":
-            yield _unknown(dotted, "key", str(place[1]) if of_method else None)
+            yield f"{dotted}: unknown key of {chosen[-1]}" if len(chosen) > 1 else _unknown(dotted, "key", *chosen)
             continue
         message = found["msg"].removeprefix("Value error, ")
         shown = f" (found {found['input']!r})" if any(option.name == dotted for option in table()) else ""
         yield f"{dotted}: {message}{shown}"
+
+
+def _dotted(place: Sequence[str | int]) -> tuple[str, list[str]]:
+    """The option's name at pydantic's place, and the alternatives of unions on the way there, which the place has too:
+    a method's name, an aggregator's rule."""
+    parts: list[str] = []
+    chosen = []
+    for part in map(str, place[:-1]):
+        if ".".join(parts) in sections() and ".".join([*parts, part]) not in sections() | _names():
+            chosen.append(part)
+        else:
+            parts.append(part)
+    return ".".join([*parts, *map(str, place[-1:])]), chosen
+
+
+def _names() -> frozenset[str]:
+    return frozenset(option.name for option in table())
 
 
 def _unknown(name: str, kind: str, method: str | None = None) -> str:

@@ -4,11 +4,13 @@ from collections.abc import Collection, Sequence
 
 from train.data import ClientData
 from train.methods import METHODS
+from train.methods.contract import AveragingOptions
 from train.run.config import RunConfig
 
 
 def check_clients(config: RunConfig, family: str, clients: Sequence[ClientData]) -> None:
-    """ValueError, in one sentence, where a method for images in classes finds questions, or a split nothing in it."""
+    """ValueError, in one sentence, where a method for images in classes finds questions, an aggregator too few clients,
+    or a split nothing in it."""
     if family == "clip":
         asked = [client.id for client in clients if not client.class_names]
         if asked:
@@ -17,6 +19,13 @@ def check_clients(config: RunConfig, family: str, clients: Sequence[ClientData])
                 f"method.name: found {config.method.name!r}, which sorts images into classes, but {_some(asked)}"
                 f" {'has' if len(asked) == 1 else 'have'} questions; for those allowed are {', '.join(answering)}, and"
                 " one-shot methods with method.family mllm"
+            )
+    if isinstance(config.method, AveragingOptions):
+        drawn = min(config.federation.clients_per_round or len(clients), len(clients))
+        if drawn < config.method.aggregator.least:
+            raise ValueError(
+                f"method.aggregator.rule: found {config.method.aggregator.rule!r}, which needs"
+                f" {config.method.aggregator.least} clients in a round; here are {drawn}"
             )
     split = config.evaluate.split
     bare = [client.id for client in clients if not (client.test if split == "test" else client.val)]

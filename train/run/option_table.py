@@ -54,11 +54,17 @@ def _leaves(
     for name, field in model.model_fields.items():
         default = field.default if values is None else getattr(values, name)
         sections = _sections(field.annotation)
+        tag = field.discriminator if f"{prefix}{name}" != "method" else None
         if not sections:
             yield Option(f"{prefix}{name}", field.annotation, field.description or "", default, method)
+        if tag is not None:  # one choice among the alternatives, and what each of them has besides
+            choice = Literal[tuple(section.model_fields[str(tag)].default for section in sections)]  # type: ignore[valid-type]
+            yield Option(f"{prefix}{name}.{tag}", choice, field.description or "", getattr(default, str(tag)), method)
         for section in sections:
             owner = section.model_fields["name"].default if f"{prefix}{name}" == "method" else method
-            yield from _leaves(section, f"{prefix}{name}.", default if isinstance(default, section) else None, owner)
+            held = default if isinstance(default, section) else None
+            leaves = _leaves(section, f"{prefix}{name}.", held, owner)
+            yield from (option for option in leaves if option.name != f"{prefix}{name}.{tag}")
 
 
 def _sections(annotation: Any) -> list[type[BaseModel]]:
@@ -95,6 +101,13 @@ def _is_text(annotation: Any) -> bool:
     if get_origin(annotation) in (Union, types.UnionType):
         return all(_is_text(argument) for argument in arguments if argument is not types.NoneType)
     return annotation is str
+
+
+@functools.cache
+def sections() -> frozenset[str]:
+    """The dotted names of everything that holds options."""
+    names = (option.name.split(".") for option in table())
+    return frozenset(".".join(parts[:i]) for parts in names for i in range(1, len(parts)))
 
 
 def owners(name: str) -> list[str]:

@@ -92,6 +92,7 @@ def test_what_cannot_be_compared_is_refused(
         ([one, again], "the same experiment and seed as"),
         ([tmp_path / "nothing"], "has no config.json"),
         ([tmp_path / "unfinished"], "not finished, --resume goes on with it"),
+        ([copied(one, tmp_path / "old", client={"steps": 3})], "config.json is not a configuration of this version"),
         ([one, "--row", "local", "--against", tmp_path], "is none of the runs"),
         ([one, "--out", tmp_path / "no" / "table.md"], "No such file"),
     ):

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from tests.train.small import config, federation
+from train.aggregation.averaging import shares, weighted_mean
 from train.federation.backend import Reply
 from train.federation.log import read_metrics
 from train.federation.rounds import RoundError, participants, refusal
 from train.methods import build_method
-from train.methods.averaging import shares, weighted_mean
 from train.methods.contract import ClientInfo, Method, Turn
 from train.methods.local import Local
 from train.methods.promptfl import PromptFL

@@ -10,7 +10,7 @@ from safetensors.torch import load
 
 from tests.train.small import config, federation
 from train.methods import METHODS, build_method
-from train.methods.contract import ClientInfo, ServerContext, Turn, Update
+from train.methods.contract import AveragingOptions, ClientInfo, ServerContext, Turn, Update
 from train.methods.local import Local
 from train.models.interfaces import Personal
 from train.models.resident import zero_shot
@@ -20,6 +20,7 @@ pytestmark = pytest.mark.numeric
 
 every = pytest.mark.parametrize("name", METHODS)
 communicating = pytest.mark.parametrize("name", [n for n, method in METHODS.items() if not issubclass(method, Local)])
+RULES = ("mean", "median", "trimmed_mean", "multi_krum", "clipped_mean")
 averaging = pytest.mark.parametrize("name", [n for n, method in METHODS.items() if not method.one_shot])
 CLASSES = ("star", "ring", "moon")
 CLIENTS = [ClientInfo("ann", 3, CLASSES), ClientInfo("bob", 1, CLASSES)]
@@ -54,6 +55,24 @@ def test_an_upload_has_the_expected_schema_and_nothing_else(name: str, resident:
     method, own = start(name, resident(name))
     state = method.initial(resident(name), CLIENTS, 7)
     assert schema_of(uploaded(method, own)) == method.expected(state, CLIENTS[0], Turn("train", 1))
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("name", [n for n in METHODS if isinstance(config(n).method, AveragingOptions)])
+def test_any_aggregator_stands_for_the_mean(name: str, rule: str, resident: Any) -> None:
+    """Equal updates come out as they are; with one that is hostile, only the mean follows it."""
+    model = resident(name)
+    method = build_method(config(name, method={"aggregator": {"rule": rule}}).method)
+    state = method.initial(model, CLIENTS, 7)
+    sent = uploaded(method, start(name, model)[1])
+    clients = [ClientInfo(f"c{i}", 1, CLASSES) for i in range(5)]
+    context = ServerContext(model, clients, 7, 1, 0, {})
+    updates = [Update(client.id, 1, sent) for client in clients]
+    combined = method.combine(state, updates, context)
+    assert all(torch.allclose(combined[key], tensor) for key, tensor in sent.items())
+    hostile = Update("c4", 1, {key: tensor + 1e6 for key, tensor in sent.items()})
+    moved = method.combine(state, [*updates[:4], hostile], context)
+    assert all((float((moved[key] - tensor).abs().max()) > 1e4) == (rule == "mean") for key, tensor in sent.items())
 
 
 @averaging

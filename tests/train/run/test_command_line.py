@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from adapters_store.paths import PROJECT_ROOT
 from tests.train.small import CLIP, config
 from train.errors import ConfigError
 from train.fed import main
@@ -105,7 +106,7 @@ def test_a_resumed_run_takes_no_other_option(path: str, tmp_path: Path) -> None:
 
 
 def test_help_documents_every_field_from_any_directory(tmp_path: Path) -> None:
-    script = Path(__file__).resolve().parents[2] / "train" / "fed.py"
+    script = PROJECT_ROOT / "train" / "fed.py"
     shown = subprocess.run(
         [sys.executable, script, "--help"], cwd=tmp_path, capture_output=True, text=True, check=True
     ).stdout
@@ -202,7 +203,8 @@ def test_another_method_takes_its_defaults_and_what_is_dropped_is_said(path: str
 
 def test_an_option_of_another_method_says_whose_it_is(path: str) -> None:
     assert wrong(path, "--method.lora.rank", "4") == [
-        "method.lora: unknown key of promptfl, which takes weighting, prompt; anchored, ataf, fedit, pilot, sap have it"
+        "method.lora: unknown key of promptfl, which takes weighting, prompt, aggregator;"
+        " anchored, ataf, fedit, pilot, sap have it"
     ]
 
 

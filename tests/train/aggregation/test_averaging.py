@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from train.methods.averaging import shares, weighted_mean
+from train.aggregation.averaging import shares, weighted_mean
 
 pytestmark = pytest.mark.numeric
 
