@@ -10,10 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from train.backends import local
-
 from adapters_store.store import Store
-from train import checkpoint, fed
+from train import fed
+from train.federation import checkpoint, local_backend
 from train.methods.contract import Method
 from train.methods.fedit import FedIT
 from train.methods.pilot import Pilot
@@ -54,14 +53,14 @@ def before_rename(folder: Path) -> None:
         die()
 
 
-write, sync = local._write, checkpoint.sync_folder
+write, sync = local_backend._write, checkpoint.sync_folder
 phase, steps, *arguments = sys.argv[1:]  # steps: how many round 1 has
 if phase == "train":
     Method.loss = before(Method.loss, int(steps) + 2)  # type: ignore[method-assign]
 elif phase == "pilot":
     Pilot.loss = before(Pilot.loss, int(steps))  # type: ignore[method-assign]
 elif phase == "upload":
-    local._write = half_written
+    local_backend._write = half_written
 elif phase == "aggregate":
     for method in (FedIT, PromptFL):
         method.combine = before(method.combine, 2)  # type: ignore[attr-defined]

@@ -68,7 +68,7 @@ def test_every_parameter_has_a_rate_of_its_own() -> None:
 def test_a_length_must_be_given_once() -> None:
     with pytest.raises(ValueError, match="exactly one"):
         ClientConfig()
-    with pytest.raises(ValueError, match=r"cosine_epochs needs client.local_epochs"):
+    with pytest.raises(ValueError, match=r"schedule: found .cosine_epochs., which needs client.local_epochs"):
         ClientConfig(local_steps=3, schedule="cosine_epochs")
 
 
