@@ -118,9 +118,16 @@ def test_a_full_disk_ends_in_a_sentence_and_the_run_can_go_on(tmp_path: Path) ->
     assert main(["--resume", str(tmp_path / "run")]) == 0
 
 
+def as_from_a_terminal() -> None:
+    """In the child, before it starts: Ctrl-C is heard, also where these tests run in the background of a script."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_an_interrupted_run_says_how_to_go_on_in_one_line(tmp_path: Path) -> None:
     argv = ["--config", str(yaml_file(tmp_path, "promptfl")), "--out", str(tmp_path / "run")]
-    running = subprocess.Popen([sys.executable, FED, *argv], stderr=subprocess.PIPE, text=True)
+    running = subprocess.Popen(
+        [sys.executable, FED, *argv], stderr=subprocess.PIPE, text=True, preexec_fn=as_from_a_terminal
+    )
     try:
         while not (tmp_path / "run" / "exchange").exists():
             assert running.poll() is None
@@ -134,7 +141,12 @@ def test_an_interrupted_run_says_how_to_go_on_in_one_line(tmp_path: Path) -> Non
 
 
 def test_interrupted_before_it_began(tmp_path: Path) -> None:
-    running = subprocess.Popen([sys.executable, FED, "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    running = subprocess.Popen(
+        [sys.executable, FED, "--help"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=as_from_a_terminal,
+    )
     try:
         while "pydantic_core" not in Path(f"/proc/{running.pid}/maps").read_text():
             time.sleep(0.005)  # until it is in the midst of its imports, which take seconds
