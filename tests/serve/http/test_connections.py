@@ -118,7 +118,7 @@ def test_an_answer_that_comes_before_the_body_is_seen_and_ends_the_connection(po
 def test_an_answer_that_nobody_reads_is_given_up(port: int) -> None:
     with connect(port) as connection:
         connection.sendall(b"GET /long HTTP/1.1\r\nHost: a\r\n\r\n")
-        time.sleep(PACE.unread_s + 2.5)
+        time.sleep(PACE.unread_s + 10)  # the looks are a second apart, and a busy machine is late with them
         received = 0
         with suppress(OSError):
             while data := connection.recv(1 << 20):
