@@ -168,3 +168,12 @@ def test_launched_by_accelerate_a_refusal_is_said_once(launcher: list[str], quie
     said = [line for line in ran.stderr.splitlines() if line.startswith("train/fed.py: ")]
     assert len(said) == 1, ran.stderr
     assert ran.stderr.count("\n") == 1 or not quiet
+
+
+def test_an_aggregator_that_needs_more_clients_is_refused_before_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = yaml_file(tmp_path, "promptfl", method={"aggregator": {"rule": "multi_krum"}})
+    assert main(["--config", str(path), "--out", str(tmp_path / "run")]) == 2
+    assert "found 'multi_krum', which needs 5 clients in a round; here are 3" in capsys.readouterr().err
+    assert not (tmp_path / "run" / "checkpoints").exists()
